@@ -1,6 +1,7 @@
 """Exported bundles: the `Bundle` class, the manifest, the reference answers, and safe replacement of folders."""
 
 from kerasformer.bundle import architectures, recipes, sample_texts, tested
+from kerasformer.bundle.adapters import Adapter, read_adapter
 from kerasformer.bundle.export_options import ALIASES, FORMATS, GPU, ExportOptions
 from kerasformer.bundle.figures import (
     Fidelity,
@@ -47,6 +48,8 @@ from kerasformer.bundle.opened import Bundle
 from kerasformer.files.publishing import MANIFEST, check_destination, publish, repair, staging
 
 __all__ = [
+    "Adapter",
+    "read_adapter",
     "ADAPTERS",
     "ALIASES",
     "ATTENTIONS",

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 
-from kerasformer.bundle.adapters import Adapter
+from kerasformer.bundle import Adapter
 from kerasformer.engines import AdaptableEngine
 from kerasformer.tools.server.jobs import POLL, Compute, Job
 from kerasformer.tools.server.replies import overloaded

@@ -10,7 +10,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from kerasformer.bundle.adapters import Adapter
+from kerasformer.bundle import Adapter
 from kerasformer.engines import AdaptableEngine, Step
 from kerasformer.errors import InputError, TokenizerError
 from kerasformer.files import checkpoint_tensors, sources

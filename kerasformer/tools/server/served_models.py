@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from math import inf
 
-from kerasformer.bundle.adapters import Adapter, read_adapter
+from kerasformer.bundle import Adapter, read_adapter
 from kerasformer.errors import InputError
 from kerasformer.files import sources
 from kerasformer.tools.server.jobs import POLL
