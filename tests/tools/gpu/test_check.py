@@ -79,6 +79,15 @@ def test_a_driver_that_refuses_and_a_limit_of_time(file, tmp_path, monkeypatch):
 
 
 @pytest.mark.grid
+def test_a_file_without_signatures_is_not_right(tmp_path):
+    need_gpu()
+    model = graph("TANH", [floats(1, 1, 5, 4)], [floats(1, 1, 5, 4)])
+    model.signatureDefs = []
+    report = check_gpu(written(tmp_path / "none.tflite", model))
+    assert report.failure is not None and not report.is_right()
+
+
+@pytest.mark.grid
 def test_the_command(file, tmp_path):
     """It ends with 0 for a file that is right and with 1 for others, and survives a delegate that does not."""
     need_gpu()
