@@ -122,8 +122,7 @@ def write_tflite(
     scales = _input_scales(variables, recipe, calibration or {})
     weights = _weights(variables, scales)
     graphs = {} if converted is None else converted
-    wide = wide_inputs(calibration or {}, recipe, [variable.path for variable in variables])
-    wide = frozenset(path for path in wide if recipe.storage(path, (1 << 16, 1 << 16)) == "int8")
+    wide = _wide(variables, recipe, calibration or {}) if accelerator == "cpu" else frozenset()
     key = recipe if recipe.activations == "float" else None, frozenset(scales), wide  # graphs depend on nothing else
     if key not in graphs:
         parts = [functions[start : start + _AT_ONCE] for start in range(0, len(functions), _AT_ONCE)]
@@ -187,6 +186,15 @@ def _input_scales(
         variable.path: input_scale(calibration, recipe, {variable.path: variable.shape}) for variable in variables
     }
     return {path: scale for path, scale in scales.items() if scale is not None}
+
+
+def _wide(variables: Sequence[keras.Variable], recipe: Recipe, calibration: Calibration) -> frozenset[str]:
+    """Returns the paths of the kernels whose inputs the CPU must not round to eight bits; a GPU rounds none."""
+    paths = [variable.path for variable in variables]
+    if recipe.activations == "float":
+        return frozenset(paths)
+    wide = wide_inputs(calibration, recipe, paths)
+    return frozenset(path for path in wide if recipe.storage(path, (1 << 16, 1 << 16)) == "int8")
 
 
 def _weights(variables: Sequence[keras.Variable], scales: Mapping[str, np.ndarray]) -> list[VariableWeight]:

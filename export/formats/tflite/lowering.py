@@ -80,7 +80,7 @@ class TfliteLowering(Primitives):
             x = self._scaled_input(x, self.scales[kernel.path])
         rows = ops.reshape(x, (-1, x.shape[-1]))
         form = form_of(self.recipe, kernel.path, weight.shape, table=transposed)
-        in_halves = form.integer and (self.recipe.activations == "float" or kernel.path in self.wide)
+        in_halves = form.integer and kernel.path in self.wide
         y = _product_in_halves(rows, weight) if in_halves else _matmul_transposed(rows, weight)
         if bias is not None:
             y = ops.add(y, ops.convert_to_tensor(bias))

@@ -45,6 +45,7 @@ class Operand:
         blockwise: Whether its values have scales for blocks.
         is_output: Whether the graph returns it.
         readers: Kinds of the operators that read it.
+        writer: Place and kind of the operator that computes it, or `None`.
     """
 
     shape: tuple[int, ...]
@@ -55,6 +56,7 @@ class Operand:
     blockwise: bool
     is_output: bool
     readers: tuple[str, ...]
+    writer: tuple[int, str] | None
 
     @property
     def rank(self) -> int:
@@ -252,6 +254,13 @@ def _exchanged_integers(op: Operator) -> bool:
     return several and second.shape == op.outputs[0].shape
 
 
+def _sum_of_parts(op: Operator) -> bool:
+    if op.kind not in ("ADD", "SUB") or len(op.computed) != 2:
+        return False
+    first, second = (operand.writer for operand in op.computed)
+    return first is not None and first == second and first[1] in ("SPLIT", "SPLIT_V")
+
+
 def _returned_sum(op: Operator) -> bool:
     return op.kind == "ADD" and len(op.computed) == 2 and op.outputs[0].is_output and bool(op.outputs[0].readers)
 
@@ -309,6 +318,13 @@ RULES = (
         "a product repeats none of its operands, whose first axes must be equal; seen with LiteRT 2.3.0",
         _PARSERS,
         _broadcast_product,
+    ),
+    Rule(
+        "sum-of-parts",
+        "wrong",
+        "two parts of a SPLIT are not added to or subtracted from each other; seen with LiteRT 2.3.0",
+        _PARSERS,
+        _sum_of_parts,
     ),
     Rule(
         "returned-sum",
@@ -556,9 +572,11 @@ def _operators(model: tflite.ModelT, graph: tflite.SubGraphT) -> Iterator[tuple[
     codes = [kinds[code.builtinCode] for code in model.operatorCodes]
     outputs = {int(index) for index in graph.outputs}
     readers: dict[int, list[str]] = {}
+    writers: dict[int, tuple[int, str]] = {}
     widened = set()
-    for op in graph.operators:
+    for place, op in enumerate(graph.operators):
         kind = codes[op.opcodeIndex]
+        writers.update((int(i), (place, kind)) for i in op.outputs)
         for i in op.inputs:
             readers.setdefault(int(i), []).append(kind)
         if kind == "DEQUANTIZE" and _has_values(model, graph.tensors[int(op.inputs[0])]):
@@ -580,6 +598,7 @@ def _operators(model: tflite.ModelT, graph: tflite.SubGraphT) -> Iterator[tuple[
                 isinstance(details, schema().BlockwiseQuantizationT),
                 index in outputs,
                 tuple(readers.get(index, ())),
+                writers.get(index),
             )
         return known[index]
 

@@ -214,9 +214,15 @@ def test_several_constant_integers_get_four_axes():
 
 
 @pytest.mark.parametrize(
-    ("name", "quantize"), [("bert-text-classification", "int8"), ("gpt2-text-generation", "int4_channel")]
+    ("name", "quantize"),
+    [
+        ("bert-text-classification", "int8"),
+        ("gpt2-text-generation", "int4_channel"),
+        ("llama-text-generation", "int8_weights"),
+    ],
 )
 def test_an_export_for_a_gpu(name, quantize, tmp_path):
+    need_gpu()
     model = shared_model(name)
     sizes = size_options(model, "tflite", (16, 40), 64)
     exported = kf.export.export(
@@ -224,6 +230,8 @@ def test_an_export_for_a_gpu(name, quantize, tmp_path):
     )
     assert exported.manifest.gpu_findings == ()
     assert "nothing of what LiteRT 2.3's GPU delegate" in (tmp_path / "gpu/README.md").read_text()
+    report = check_gpu(tmp_path / "gpu")
+    assert report.is_right() and not report.on_cpu, (report.verdict(), report.worst_outputs())
 
 
 ANSWERS = """

@@ -277,6 +277,18 @@ def same_operand(kind: str) -> Any:
 CASES["same-operand"] = same_operand("SUB"), same_operand("MUL")
 
 
+def sum_of(*parts: int) -> Any:
+    """Returns a model that adds these parts of a tensor, or one of them to another tensor."""
+    axis = constant(((), "INT32"), 2)
+    model = graph("SPLIT", [axis, floats(1, 1, 10, 4)], [floats(1, 1, 5, 4)] * 2, after="ADD", numSplits=2)
+    split, total = model.subgraphs[0].operators
+    total.inputs = [*(split.outputs[part] for part in parts), *total.inputs[1:]][:2]
+    return only_last(model)
+
+
+CASES["sum-of-parts"] = sum_of(0, 1), sum_of(1)
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_a_rule_finds_its_operator_and_no_similar_one(rule):
     wrong, right = CASES[rule.name]
