@@ -27,6 +27,9 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Tests import ONNX Runtime by themselves, and so do programs that they start.
 telemetry.switch_off()
+# The installation compiles nothing: without compiled files, each process would compile TensorFlow again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Workers share the cores; more threads for tiny models would only wait for each other.
 if "PYTEST_XDIST_WORKER" in os.environ:
     for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
@@ -52,8 +55,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Gives the tests of release.txt their mark, before tests are selected by marks."""
-    unused = grids.wait_for_release(items, (TESTS / "release.txt").read_text(encoding="utf-8").splitlines())
+    """Gives the tests of grid.txt and release.txt their marks, before tests are selected by marks."""
+    unused = [
+        line
+        for mark in (pytest.mark.grid, pytest.mark.release)
+        for line in grids.mark_listed(
+            items, (TESTS / f"{mark.name}.txt").read_text(encoding="utf-8").splitlines(), mark
+        )
+    ]
     whole = [TESTS] == [Path(config.invocation_params.dir, path).resolve() for path in config.args]
     # tests/core/test_release.py fails for them: an error here would end the workers without a word.
     config.stash[grids.UNUSED] = unused if whole else []

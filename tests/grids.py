@@ -2,7 +2,8 @@
 
 The mark `grid` is for what CI runs in addition to `pytest`. The mark `release` is for combinations of parts of which CI
 runs each: they repeat layers, a head and a recipe that other tests show. Single tests that cost seconds for such a
-repetition are listed in release.txt.
+repetition are listed in release.txt; those that cost seconds in a first run and show another row of what it has, in
+grid.txt.
 """
 
 from __future__ import annotations
@@ -38,15 +39,16 @@ def grid(
 
 
 UNUSED = pytest.StashKey[list[str]]()
-"""Lines of release.txt that are no test of a whole run."""
+"""Lines of grid.txt and release.txt that are no test of a whole run."""
 
 
-def wait_for_release(items: Iterable[pytest.Item], lines: Iterable[str]) -> list[str]:
-    """Gives the tests of release.txt the mark `release`.
+def mark_listed(items: Iterable[pytest.Item], lines: Iterable[str], mark: pytest.MarkDecorator) -> list[str]:
+    """Marks the tests of a list.
 
     Args:
         items: Tests.
-        lines: Lines of the file: a comment, or the path of a file, a function or a row in the folder tests.
+        lines: Lines of the list: a comment, or the path of a file, a function or a row in the folder tests.
+        mark: What they get.
 
     Returns:
         Lines to which no test belongs.
@@ -57,7 +59,7 @@ def wait_for_release(items: Iterable[pytest.Item], lines: Iterable[str]) -> list
         row = item.nodeid.removeprefix("tests/")
         function = row.partition("[")[0]
         for found in listed & {row, function, function.partition("::")[0]}:
-            item.add_marker(pytest.mark.release)
+            item.add_marker(mark)
             unused.discard(found)
     return sorted(unused)
 

@@ -1,4 +1,4 @@
-"""The list of tests that wait for a release."""
+"""The lists of tests that CI runs, or that wait for a release."""
 
 from __future__ import annotations
 
