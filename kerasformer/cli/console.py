@@ -43,7 +43,10 @@ def task_names(incomplete: str) -> list[str]:
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Source = Annotated[
-    str, typer.Argument(help="A bundle, checkpoint folder, GGUF file, preset, published name or hub id.", autocompletion=preset_names)
+    str,
+    typer.Argument(
+        help="A bundle, checkpoint folder, GGUF file, preset, published name or hub id.", autocompletion=preset_names
+    ),
 ]
 Checkpoint = Annotated[
     str, typer.Argument(help="A checkpoint folder, GGUF file, preset or hub id.", autocompletion=preset_names)

@@ -26,6 +26,7 @@ from kerasformer.engines.fidelity.references import (
 )
 from kerasformer.engines.fidelity.verification import verify
 from kerasformer.engines.likelihood import log_probabilities, next_distributions, next_log_probabilities
+from kerasformer.engines.litert.float_weights import with_float_weights
 from kerasformer.engines.litert.gpu_rules import gpu_findings
 from kerasformer.engines.protocols import (
     AdaptableEngine,
@@ -77,6 +78,7 @@ __all__ = [
     "user_folder",
     "verify",
     "weight_cache",
+    "with_float_weights",
 ]
 
 ENGINES = {"tflite": "litert", "onnx": "onnx", "saved-model": "tensorflow"}

@@ -118,7 +118,7 @@ def write_tflite(
     _check_interface(functions)
     _check_size(variables, recipe)
     if accelerator == "gpu":
-        _check_for_gpu(variables, recipe)
+        _check_blocks(variables, recipe)
     scales = _input_scales(variables, recipe, calibration or {})
     weights = _weights(variables, scales)
     graphs = {} if converted is None else converted
@@ -167,17 +167,8 @@ def _check_size(variables: Sequence[keras.Variable], recipe: Recipe) -> None:
         )
 
 
-def _check_for_gpu(variables: Sequence[keras.Variable], recipe: Recipe) -> None:
-    """Refuses scales for blocks, with which the delegate ends the process, and activations of 16 bits in two parts.
-
-    It adds these wrongly; see the rules `blockwise-weights` and `sum-of-parts`.
-    """
-    if recipe.activations == "float" and recipe.integers:
-        raise ExportError(
-            "With accelerator='gpu', the GPU keeps activations as floats with every recipe. Received: the recipe "
-            f"{recipe.name!r}, which keeps them on the CPU by operators that LiteRT's GPU delegate computes wrongly. "
-            "Use quantize='int8'"
-        )
+def _check_blocks(variables: Sequence[keras.Variable], recipe: Recipe) -> None:
+    """Refuses scales for blocks, with which LiteRT's GPU delegate ends the process: rule `blockwise-weights`."""
     for variable in variables:
         if form_of(recipe, variable.path, tuple(variable.shape)[::-1], table=False).block is not None:
             raise ExportError(
@@ -198,7 +189,7 @@ def _input_scales(
 
 
 def _wide(variables: Sequence[keras.Variable], recipe: Recipe, calibration: Calibration) -> frozenset[str]:
-    """Returns the paths of the kernels whose inputs the CPU must not round to eight bits; a GPU rounds none."""
+    """Returns the paths of the kernels whose inputs the CPU must not round to eight bits; a GPU rounds no inputs."""
     paths = [variable.path for variable in variables]
     if recipe.activations == "float":
         return frozenset(paths)

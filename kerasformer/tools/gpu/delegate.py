@@ -1,7 +1,7 @@
 """Process that runs a TFLite file on LiteRT's GPU delegate and on the CPU, and says by how much the outputs differ.
 
 Its only argument is a JSON object with the arguments of `compare`. It prints a JSON object for each output of each
-signature and sample, after `RESULT`, between the lines that LiteRT logs. It needs only NumPy and `ai_edge_litert`.
+signature and sample, after `RESULT`, between the lines that LiteRT logs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from kerasformer.engines import with_float_weights
 
 RESULT = "RESULT "
 """What begins a line with a result."""
@@ -130,7 +132,6 @@ def _difference(expected: np.ndarray, received: np.ndarray) -> dict[str, float |
 
 def _read(path: str) -> tuple[bytes, dict[str, dict[str, int]]]:
     """Returns a copy of a file whose weights are floats, and the rows of the tables that its inputs choose from."""
-    import flatbuffers
     from ai_edge_litert import schema_py_generated as schema
 
     content = Path(path).read_bytes()
@@ -141,11 +142,7 @@ def _read(path: str) -> tuple[bytes, dict[str, dict[str, int]]]:
         signature.signatureKey.decode(): _rows(model.subgraphs[signature.subgraphIndex], signature, codes)
         for signature in model.signatureDefs or []
     }
-    if _widen(model, codes, schema):
-        builder = flatbuffers.Builder(len(content))
-        builder.Finish(model.Pack(builder), b"TFL3")
-        content = bytes(builder.Output())
-    return content, rows
+    return with_float_weights(content) or content, rows
 
 
 def _rows(graph: Any, signature: Any, codes: list[str]) -> dict[str, int]:
@@ -162,44 +159,6 @@ def _rows(graph: Any, signature: Any, codes: list[str]) -> dict[str, int]:
                 size, name = int(graph.tensors[table].shape[0]), source[ids]
                 rows[name] = min(size, rows.get(name, size))
     return rows
-
-
-def _widen(model: Any, codes: list[str], schema: Any) -> bool:
-    """Turns integer weights of products and tables with float results into floats; returns whether there are any."""
-    types, places = schema.TensorType, {"FULLY_CONNECTED": 1, "EMBEDDING_LOOKUP": 1}
-    floats: dict[int, int] = {}
-    for graph in model.subgraphs:
-        for op in graph.operators:
-            place = places.get(codes[op.opcodeIndex])
-            if place is None or graph.tensors[op.outputs[0]].type != types.FLOAT32:
-                continue
-            tensor = graph.tensors[op.inputs[place]]
-            if tensor.type not in (types.INT8, types.INT4):
-                continue
-            if tensor.buffer not in floats:
-                buffer = schema.BufferT()
-                buffer.data = np.frombuffer(_values(model, graph, tensor, types).tobytes(), np.uint8)
-                model.buffers.append(buffer)
-                floats[tensor.buffer] = len(model.buffers) - 1
-            tensor.buffer, tensor.type, tensor.quantization = floats[tensor.buffer], types.FLOAT32, None
-    return bool(floats)
-
-
-def _values(model: Any, graph: Any, tensor: Any, types: Any) -> np.ndarray:
-    """Returns the numbers of a weight of 8 or 4 bits with a scale for each row or each block of a row."""
-    data, shape = np.asarray(model.buffers[tensor.buffer].data, np.uint8), tuple(map(int, tensor.shape))
-    levels = data.view(np.int8)
-    if tensor.type == types.INT4:  # two in a byte, the lower half first
-        levels = np.stack([data << 4, data], axis=-1).reshape(-1).view(np.int8)[: int(np.prod(shape))] >> 4
-    values = levels.reshape(shape).astype("float32")
-    scale, details = tensor.quantization.scale, tensor.quantization.details
-    if scale is None or not len(scale):
-        stored = graph.tensors[details.scales]
-        blocks = np.asarray(model.buffers[stored.buffer].data, np.uint8).view("float16").astype("float32")
-        factors = np.repeat(blocks.reshape(shape[0], -1), details.blockSize, axis=1)[:, : shape[1]]
-    else:
-        factors = np.asarray(scale, "float32").reshape(-1, 1)
-    return values * factors
 
 
 if __name__ == "__main__":
