@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +24,8 @@ from kerasformer.cli.console import (
     print_error,
     print_warning,
     say,
+    table,
+    waiting,
 )
 from kerasformer.cli.declared_options import passed, with_options
 from kerasformer.errors import ChatTemplateError, InputError, KerasformerError
@@ -82,6 +85,8 @@ def chat(
     if interactive:
         name = local_path(source).name if Path(source).exists() else source
         say(f"{name} ({pipe.info.name} on {pipe.engine}). Write a message, or /help.")
+        if pipe.engine == "keras":
+            say(f"Faster as a bundle: kerasformer export {source} OUT --quantize int8, then kerasformer chat OUT.")
     chat_session.run(_lines(interactive))
     if session is not None:
         chat_session.close(session)
@@ -106,6 +111,7 @@ class ChatSession:
         self.messages: list[dict[str, object]] = []
         self.failed = False
         self._kept: Session | None = None
+        self._compiles = pipe.engine == "keras"
         self._commands: dict[str, tuple[Callable[[str], None], str, str]] = {
             "help": (self.help, "", "List the commands."),
             "system": (self.set_system, "[TEXT]", "Set the system prompt; without a text, remove it."),
@@ -228,8 +234,7 @@ class ChatSession:
         name, _, value = text.replace("=", " ", 1).partition(" ")
         if not name:
             values = {**self.pipe.generation_config.to_dict(), **self.settings}
-            for each, current in values.items():
-                say(f"{each} = {json.dumps(current)}")
+            table("Settings", ["name", "value"], [(name, json.dumps(value)) for name, value in values.items()])
             known = [name for name, (_, option) in declared(GenerationConfig).items() if option.in_shell]
             known += _CHAT_SETTINGS
             say(f"Others: {', '.join(each for each in known if each not in values)}")
@@ -253,7 +258,11 @@ class ChatSession:
             try:
                 with delayed_warnings():
                     try:
-                        for piece in stream:
+                        pieces = iter(stream)
+                        with waiting("Compiling, once…" if self._compiles else "Reading…"):
+                            first = next(pieces, "")
+                        self._compiles = False
+                        for piece in chain([first], pieces):
                             print(piece, end="", flush=True)
                     finally:
                         print(flush=True)

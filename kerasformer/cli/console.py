@@ -6,7 +6,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Annotated, Any
 
 import typer
@@ -75,8 +75,16 @@ def open_pipeline(source: str, task: str | None = None, **options: Any) -> Any:
     from kerasformer import process
     from kerasformer.pipelines import pipeline
 
-    with nullcontext() if needs_keras(source) else process.compact_loading():
+    with (
+        nullcontext() if needs_keras(source) else process.compact_loading(),
+        waiting(f"Loading {source}…"),
+    ):
         return pipeline(source, task, **options)
+
+
+def waiting(what: str) -> AbstractContextManager[object]:
+    """Shows on a terminal what a command waits for, on standard error, until the end of the block."""
+    return errors.status(escape(what)) if errors.is_terminal else nullcontext()
 
 
 def lines_of_stdin() -> Iterator[bytes]:
