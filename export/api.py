@@ -46,10 +46,11 @@ from kerasformer.export.quantization.calibration import calibrate
 from kerasformer.export.quantization.layouts import calibrated_kernels
 from kerasformer.export.quantization.rotation import adapted, rotated, rotates
 from kerasformer.export.quantization.sample_inputs import described_texts, read_texts
+from kerasformer.export.quantization.stored_levels import keep_levels
 from kerasformer.export.references import Attentions, keras_quality, record, record_attention
 from kerasformer.export.targets import TARGETS, find_target
 from kerasformer.export.verify import verify_attention
-from kerasformer.files.readers import converter_of
+from kerasformer.files.readers import converter_of, is_quantized
 from kerasformer.files.reading import JsonObject
 from kerasformer.layers.core import merged_lora
 from kerasformer.models.contracts import CausalLM
@@ -67,7 +68,7 @@ def export(
     model: PretrainedModel | str | Path,
     destination: str | Path,
     format: str | None = None,
-    quantize: str | Recipe = "none",
+    quantize: str | Recipe | None = None,
     **options: Unpack[ExportOptions],
 ) -> Bundle:
     """Exports a model as a verified bundle: a folder that runs without Keras.
@@ -81,7 +82,8 @@ def export(
         destination: Folder of the bundle. The bundle is written to a temporary folder and then moved here.
         format: `"litert"` (the default; also `"tflite"`), `"onnx"`, or `"saved_model"` for TensorFlow.
         quantize: Name of one of `RECIPES`, such as `"int8"`, or a `Recipe`, such as that which `kerasformer.search`
-            finds.
+            finds. By default `"stored"` for a file that is quantized, such as one of llama.cpp, and `"none"` for all
+            other models.
         options: See `ExportOptions`.
 
     Returns:
@@ -97,13 +99,15 @@ def export(
             unknown, or would be ignored for this format, model or recipe.
         MissingExtraError: A required converter or runtime is not installed.
     """
-    recipe = find_recipe(quantize)
     options = checked(ExportOptions, options, "an export")
     format = check("format", format, optional(STRING))
     format = ALIASES.get(format or "", format)
     target = options.get("target")
     runtime = find_target(format if target is None and format in TARGETS else target)
     file_format = find_format(runtime.check_options(options, format))
+    if quantize is None and file_format.streams_weights and isinstance(model, str | Path):
+        quantize = "stored" if is_quantized(Path(model)) else None
+    recipe = find_recipe(quantize)
     file_format.check(options, recipe.name)
     _check_model(model)
     if "tokenizer" in options:
@@ -174,7 +178,8 @@ def _write_all(builder: BundleBuilder) -> Manifest:
         builder.report("measure Keras", 0, 0)
         quality = keras_quality(job.model, job.info, texts)
     builder.report("answer with Keras", 0, 0)
-    answers = record(job.model, builder.manifest(), job.texts, builder.functions[0])
+    few = job.recipe.rounding == "stored"  # levels that are kept change no answer
+    answers = record(job.model, builder.manifest(), job.texts, builder.functions[0], few)
     bundle.write_references(folder, answers | quality)
     attentions = _attentions(builder, answers)
     with rotated(cast(CausalLM, job.model), keep=not job.owned) if _rotates(job) else nullcontext():
@@ -217,10 +222,15 @@ def _write(builder: BundleBuilder) -> tuple[JsonObject, Fidelity]:
     job = builder.job
     if _measures_ranges(job):
         _calibrate(builder)
+    kept: JsonObject = {}
+    if job.recipe.rounding == "stored":
+        layout, report = builder.format.layout(job.profile, job.opset), builder.report
+        recipe, ranges, kept["stored"] = keep_levels(job.model, job.recipe, layout, report)
+        builder.job = replace(job, recipe=recipe, ranges=ranges)
     if job.owned and builder.format.streams_weights:
         release_weights(job.model)  # each is read again as it is written
     recipe, fidelity, refused = write_verified(builder)
-    entry = recipe.to_dict() | refused
+    entry = recipe.to_dict() | refused | kept
     if _measures_ranges(replace(job, recipe=recipe)) or job.cache_dtype == INT8_CACHES:
         entry["calibration"] = described_texts(job.calibration)
     return entry, fidelity

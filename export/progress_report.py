@@ -19,6 +19,7 @@ _SHARES = {
     "measure Keras": (0.05, 0.1),
     "answer with Keras": (0.05, 0.3),
     "calibrate": (0.3, 0.4),
+    "find levels": (0.3, 0.4),
     "try each part": (0.3, 0.6),
     "trace and convert": (0.4, 0.7),
     "try mixes": (0.6, 0.7),

@@ -34,6 +34,8 @@ from kerasformer.tokenization import Encoding, Tokenizer
 GENERATED = 64
 """Number of tokens by which each prompt is continued."""
 _PROMPTS = 20
+_FEW, _FEW_TOKENS = 4, 24
+"""Number of prompts, and of tokens by which each is continued, for weights that are not rounded."""
 _TOKENS = 48
 """Longest prompt, and longest default text, in tokens."""
 _BLOCKS, _BLOCK_TOKENS = 8, 32
@@ -53,7 +55,11 @@ TextRow = tuple[list[int], list[int], list[int]]
 
 
 def record(
-    model: PretrainedModel, manifest: Manifest, texts: Sequence[Example] | None, function: Function | None = None
+    model: PretrainedModel,
+    manifest: Manifest,
+    texts: Sequence[Example] | None,
+    function: Function | None = None,
+    few: bool = False,
 ) -> dict[str, np.ndarray]:
     """Records the answers of the Keras model for `references.npz`.
 
@@ -64,9 +70,10 @@ def record(
             a chat template, else sentences; or random ids for a model without a tokenizer.
         function: The exported function of a model that does not generate, which may add operations to the model's
             outputs. By default the model's own outputs are recorded.
+        few: Whether a model that generates continues only a few prompts, by a few tokens.
     """
     if model.generates:
-        recorded = _record_step(model, manifest, texts)
+        recorded = _record_step(model, manifest, texts, *((_FEW, _FEW_TOKENS) if few else (_PROMPTS, GENERATED)))
     else:
         recorded = _record_forward(model, manifest, texts, function)
     return recorded | {DEFAULT_TEXTS: np.array(int(not texts))}
@@ -100,22 +107,24 @@ def record_attention(model: PretrainedModel, function: Function, references: dic
     return inputs, [outputs[name] for name in function.outputs]
 
 
-def _record_step(model: PretrainedModel, manifest: Manifest, texts: Sequence[Example] | None) -> dict[str, np.ndarray]:
-    """Records references of a model that generates."""
+def _record_step(
+    model: PretrainedModel, manifest: Manifest, texts: Sequence[Example] | None, prompts: int, tokens: int
+) -> dict[str, np.ndarray]:
+    """Records references of a model that generates, which continues a number of prompts by a number of tokens."""
     reading = texts or examples(READING)
     capacity = manifest.capacity or 0
-    count = min(GENERATED, capacity // 2)
+    count = min(tokens, capacity // 2)
     start: int | None = None
     made_up = None
     if model.is_encoder_decoder:
         prefix = manifest.info.sample_prefix
-        prefixed = [replace(text, text=prefix + text.text) for text in reading[:_PROMPTS]]
+        prefixed = [replace(text, text=prefix + text.text) for text in reading[:prompts]]
         rows, made_up = _rows(model, manifest, prefixed, Role.ENCODE, manifest.encoder_capacity)
         start = manifest.info.start_token_id
     else:
         chats = [] if texts else _conversations(model, capacity - count)
-        prompts = (texts or examples(PROMPTS))[:_PROMPTS]
-        rows = chats or [_cut(row, min(_TOKENS, capacity - count)) for row in _encoded(model, prompts)]
+        begun = (texts or examples(PROMPTS))[:prompts]
+        rows = chats[:prompts] or [_cut(row, min(_TOKENS, capacity - count)) for row in _encoded(model, begun)]
     inputs = _padded(rows, left=not model.is_encoder_decoder)
     # No longer than needed, since caches of the whole capacity may take gigabytes.
     width = 0 if model.is_encoder_decoder else inputs["input_ids"].shape[1]

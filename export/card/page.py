@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kerasformer.bundle import REFERENCES, Manifest, Role, Signature, TensorInfo, figure_rows
 from kerasformer.bundle.interface import ADAPTERS, CACHES, CROSS_CACHES, Kind, without_row, without_sizes
-from kerasformer.bundle.recipes import WHEN, fallback_text
+from kerasformer.bundle.recipes import WHEN, fallback_text, stored_rows
 from kerasformer.export.card.credits import Credits
 from kerasformer.export.card.facts import kind, limit, text_prefix
 from kerasformer.export.card.quoting import code, markdown
@@ -89,6 +89,10 @@ def _storage(manifest: Manifest) -> str:
     recipe = manifest.recipe
     if "weights" not in recipe:
         return ""
+    if rows := stored_rows(recipe):
+        table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+        heads = "| levels in the checkpoint | matrices | million values | stored as |\n|---|--:|--:|---|"
+        return f"{WHEN['stored']} Activations: {_ACTIVATIONS[recipe['activations']]}.\n\n{heads}\n{table}"
     tables = "" if recipe["tables"] == recipe["weights"] else f", embedding tables as {recipe['tables']}"
     mixed = ", with exceptions for some matrices (`layers` in the manifest)" if recipe.get("layers") else ""
     activations = _ACTIVATIONS.get(recipe["activations"], recipe["activations"])

@@ -51,16 +51,20 @@ class RoundedKernel:
         scales: float32 `(N, blocks)`.
         block: Number of levels that share a scale; the last block of a row may be shorter.
         bits: Number of bits of a level.
+        offsets: float32 `(N, blocks)`, what is added to the products of levels and scales; `None` for 0.
     """
 
     levels: np.ndarray
     scales: np.ndarray
     block: int
     bits: int = 4
+    offsets: np.ndarray | None = None
 
     def values(self) -> np.ndarray:
         """Returns the dequantized kernel, float32 `(N, K)`."""
-        return self.levels * np.repeat(self.scales, self.block, axis=1)[:, : self.levels.shape[1]]
+        width = self.levels.shape[1]
+        values = self.levels * np.repeat(self.scales, self.block, axis=1)[:, :width]
+        return values if self.offsets is None else values + np.repeat(self.offsets, self.block, axis=1)[:, :width]
 
 
 def round_kernel(kernel: np.ndarray, moments: np.ndarray, grid: Grid) -> RoundedKernel:
@@ -98,9 +102,11 @@ def nearest(kernel: np.ndarray, grid: Grid) -> RoundedKernel:
 
 
 def joined(kernels: Sequence[RoundedKernel]) -> RoundedKernel:
-    """Concatenates the outputs of kernels with the same inputs and blocks."""
+    """Concatenates the outputs of kernels with the same inputs and blocks, all with offsets or none."""
     levels, scales = ([getattr(kernel, name) for kernel in kernels] for name in ("levels", "scales"))
-    return RoundedKernel(np.concatenate(levels), np.concatenate(scales), kernels[0].block, kernels[0].bits)
+    offsets = [kernel.offsets for kernel in kernels if kernel.offsets is not None]
+    added = np.concatenate(offsets) if offsets else None
+    return RoundedKernel(np.concatenate(levels), np.concatenate(scales), kernels[0].block, kernels[0].bits, added)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ import numpy as np
 
 from kerasformer.bundle.recipes import MIN_QUANTIZED, Recipe
 from kerasformer.export.quantization.calibration import CalibratedKernel
-from kerasformer.export.quantization.compensation import Grid
+from kerasformer.export.quantization.compensation import Grid, RoundedKernel
 from kerasformer.export.quantization.model_matrices import ModelMatrix, matrices
 from kerasformer.models.pretrained import PretrainedModel
 
@@ -59,6 +59,10 @@ class Layout(Protocol):
 
     def grid(self, matrix: ModelMatrix, recipe: Recipe) -> Grid | None:
         """Returns the values that a kernel is rounded to with calibration texts; `None` for rounding to the nearest."""
+        ...
+
+    def held(self, kernel: RoundedKernel, matrix: ModelMatrix) -> RoundedKernel | None:
+        """Returns a matrix of given levels as the format stores it; `None` if it has no such blocks or offsets."""
         ...
 
     def levels(self, matrix: ModelMatrix, recipe: Recipe) -> Levels | None:

@@ -88,12 +88,12 @@ def rotates(model: PretrainedModel, recipe: Recipe) -> bool:
     """Returns whether the hidden states of a model are rotated in the files of a recipe.
 
     This needs a decoder for text generation whose norms are all RMS norms of the hidden states, and a recipe with
-    integers that the model was not trained with.
+    integers that neither the training nor the checkpoint has determined.
     """
     backbone = model.backbone
     return (
         bool(recipe.integers)
-        and recipe.rounding != "trained"
+        and recipe.rounding not in ("trained", "stored")
         and isinstance(model, CausalLM)
         and isinstance(backbone, CausalDecoder)
         and isinstance(backbone.decoder.final_norm, RMSNormalization)

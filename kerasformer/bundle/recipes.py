@@ -15,7 +15,7 @@ from kerasformer.files.reading import JsonMapping, JsonObject
 
 Storage = Literal["float32", "float16", "int8", "int4"]
 Activations = Literal["float", "dynamic", "fast", "static"]
-Rounding = Literal["nearest", "calibrated", "trained"]
+Rounding = Literal["nearest", "calibrated", "trained", "stored"]
 
 BITS: dict[Storage, int] = {"float32": 32, "float16": 16, "int8": 8, "int4": 4}
 
@@ -27,6 +27,9 @@ _LAYER = re.compile("(.*)/layer_([0-9]+)/")
 
 _SENSITIVE = "*/feed_forward/output/*", "*attention/value/*"
 _OUTER = 16  # the first and the last of as many equal parts of a stack
+
+OFFSETS = "/offsets"
+"""End of the path of what is added to the weights of each block of a matrix, which takes no part in its rounding."""
 
 ROTATED_SCALE = "rotated_scale"
 """Name of the matrix of a rotated norm's scale (see `rotation`), whose diagonal would take all levels from the rest."""
@@ -67,6 +70,7 @@ class Recipe:
             tied to the output projection are rounded to the nearest value, and so are kernels of eight bits on ONNX
             Runtime that do not have a scale for each block. `"trained"`: to the nearest value of exactly those weights
             that the model was trained with (see `quantization_aware`), without scales of inputs and without rotation.
+            `"stored"`: not at all, where a quantized checkpoint has levels that the format holds (see `stored_levels`).
         channelwise: Whether matrices of four bits have one scale for each output channel instead of blocks.
         max_divergence: For models that generate, largest permitted mean Kullback-Leibler divergence of the
             distributions of next tokens from those of the Keras model, in nats, on texts that the model is used with:
@@ -118,7 +122,8 @@ class Recipe:
     @property
     def scales_inputs(self) -> bool:
         """Whether the inputs of some products are scaled by channel; see `calibration.input_scale`."""
-        return self.activations in ("dynamic", "fast") and "int8" in self._kernels and self.rounding != "trained"
+        rounds = self.rounding not in ("trained", "stored")
+        return self.activations in ("dynamic", "fast") and "int8" in self._kernels and rounds
 
     @property
     def compensates(self) -> bool:
@@ -272,6 +277,19 @@ RECIPES = {
             sensitive="int8",
         ),
         replace(_INT4, name="int4_channel", channelwise=True),
+        Recipe(
+            "stored",
+            "int8",
+            "int8",
+            "float",
+            tolerance=0.01,
+            min_agreement=0.99,
+            min_cosine=0.9999,
+            max_divergence=0.0005,
+            max_divergence_p99=0.005,
+            rounding="stored",
+            layers=((f"*{OFFSETS}", "float16"),),
+        ),
     )
 }
 """When to use which: docs/quantization.md."""
@@ -305,7 +323,11 @@ def fallbacks(recipe: Recipe) -> list[Recipe]:
 
     Each of them has more bits than the recipe, or as many bits and finer activations.
     """
-    others = [other for other in RECIPES.values() if not other.exact and other.activations not in ("static", "fast")]
+    others = [
+        other
+        for other in RECIPES.values()
+        if not other.exact and other.activations not in ("static", "fast") and other.rounding != "stored"
+    ]
     return sorted((other for other in others if _precision(other) > _precision(recipe)), key=_precision)
 
 
@@ -327,6 +349,8 @@ WHEN = {
     "int4": "An eighth of the size or slightly more. Compare it on your own texts before you ship it.",
     "int4_mixed": "As int4, with eight bits for the matrices that lose most: a fifth larger, and more faithful.",
     "int4_channel": "As int4, with one scale for each channel: for accelerators that do not support blocks.",
+    "stored": "The levels of a quantized checkpoint, such as a GGUF file, without a second rounding where the format "
+    "holds them.",
     "auto": "The storage type of each part was chosen by its cost in fidelity.",
 }
 """When to use which recipe."""
@@ -341,8 +365,31 @@ def recipe_line(recipe: JsonMapping, default: bool = False) -> str:
     """
     name = str(recipe.get("name", ""))
     chosen = f"{name} (the default; int8 takes about a quarter of the size)" if default else name
+    if rows := stored_rows(recipe):
+        return f"Recipe {name}: {'; '.join(f'{count} of {levels}: {form}' for levels, count, _, form in rows)}"
     stored = "" if recipe["tables"] == recipe["weights"] else f", tables as {recipe['tables']}"
     return f"Recipe {chosen}: matrices as {recipe['weights']}{stored}. {WHEN.get(name, '')}".rstrip()
+
+
+def stored_rows(recipe: JsonMapping) -> list[tuple[str, str, str, str]]:
+    """Returns the kinds of matrices of a quantized checkpoint whose levels a bundle keeps; none for other recipes.
+
+    Args:
+        recipe: The manifest's entry for the recipe.
+
+    Returns:
+        For each kind: the levels of the checkpoint, the number of matrices, that of their values in millions, and how
+        they are stored.
+    """
+    return [
+        (
+            row["levels"],
+            str(row["matrices"]),
+            f"{row['values'] / 1e6:.1f}",
+            f"{row['storage']}, {'kept' if row['kept'] else 'rounded: the format has no such levels'}",
+        )
+        for row in recipe.get("stored", ())
+    ]
 
 
 FALLBACK = "fallback"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 COLUMNS = ["parts", "MB", "agreement in Keras", "in the runtime", "ms", ""]
 NAMES = ("litert", "onnx", "saved_model")
 # A copy of values of `kerasformer.export`, whose import would load Keras.
-RECIPES = tuple("none fp16 int8 int8_fast int8_weights int8_static int4 int4_mixed int4_channel auto".split())
+RECIPES = tuple("none fp16 int8 int8_fast int8_weights int8_static int4 int4_mixed int4_channel stored auto".split())
 
 
 def _merged(source: str, task: str | None, adapter: str) -> Any:
@@ -106,8 +106,12 @@ def export(
         typer.Option(help=f"File format: {', '.join(NAMES)}; litert by default.", autocompletion=one_of(*NAMES)),
     ] = None,
     quantize: Annotated[
-        str, typer.Option(help=f"Quantization recipe: {', '.join(RECIPES)}.", autocompletion=one_of(*RECIPES))
-    ] = "none",
+        str | None,
+        typer.Option(
+            help=f"Quantization recipe: {', '.join(RECIPES)}; stored by default for a quantized GGUF file, else none.",
+            autocompletion=one_of(*RECIPES),
+        ),
+    ] = None,
     adapter: Annotated[
         str | None, typer.Option(help="Folder of a low-rank adapter of PEFT, which is merged into the weights first.")
     ] = None,
@@ -137,7 +141,7 @@ def export(
     if quantize == "auto":
         recipe = _found(model, destination, format, settings, as_json)
     elif limits := ", ".join(name for name in SearchLimits.__annotations__ if name in settings):
-        raise InputError(f"{limits} is only for --quantize auto. Received: --quantize {quantize}")
+        raise InputError(f"{limits} is only for --quantize auto. Received: --quantize {quantize or 'none'}")
     written = export_model(model, destination, format, recipe, **settings)
     manifest = written.manifest
     if as_json:
@@ -147,7 +151,7 @@ def export(
         return
     table(str(written), ["file", "bytes"], [[name, f"{size:,}"] for name, size in written.files.items()])
     say(f"Against Keras: {figure_line(written.fidelity)}")
-    say(recipe_line(manifest.recipe, default=quantize == "none"))
+    say(recipe_line(manifest.recipe, default=manifest.recipe["name"] == "none"))
     if note := fallback_text(manifest.recipe):
         say(note)
     if settings.get("target") in (None, "transformers.js") and (note := browser_warning(manifest, str(source))):

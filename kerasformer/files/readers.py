@@ -45,6 +45,11 @@ def read_foreign(path: Path) -> ForeignCheckpoint:
     return getattr(tool(module), name)(path)
 
 
+def is_quantized(path: Path) -> bool:
+    """Whether a path is that of a file in another library's format with weights in integers."""
+    return is_foreign(path) and read_foreign(path).tensors().quantized
+
+
 def converter_of(model: object) -> ModuleType | None:
     """Returns the module that converts a model of another library; `None` for other objects."""
     packages = (base.__module__.partition(".")[0] for base in type(model).__mro__)

@@ -32,9 +32,11 @@ class TensorFile(Collection[str]):
 
     Attributes:
         on_disk: Whether tensors are read from the disk each time, so that an open file takes no memory.
+        quantized: Whether some of the floating-point numbers are computed from integers.
     """
 
     on_disk = False
+    quantized = False
 
     def __init__(self, folder: Path, files: Iterable[str]) -> None:
         self.paths = [inside(folder, name) for name in files]

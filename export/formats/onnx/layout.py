@@ -11,7 +11,7 @@ from kerasformer.export.formats.onnx.matrix_nodes import MatrixNodes, StoragePla
 from kerasformer.export.formats.onnx.node_list import NodeList
 from kerasformer.export.formats.onnx.rounding import PAIR, eight_bit_scales, four_bit_scales
 from kerasformer.export.formats.onnx.weights import PAIRS, SCALED, StoredWeight, WeightStore
-from kerasformer.export.quantization.compensation import LEVELS, Grid
+from kerasformer.export.quantization.compensation import LEVELS, Grid, RoundedKernel
 from kerasformer.export.quantization.layouts import Levels
 from kerasformer.export.quantization.model_matrices import ModelMatrix
 
@@ -33,6 +33,8 @@ class OnnxLayout:
         storage = recipe.storage(matrix.path, matrix.rows, matrix.table)
         if storage in ("float32", "float16"):
             return matrix.value().astype(storage).astype("float32")
+        if recipe.rounding == "stored" and matrix.rounded is not None:
+            return matrix.rounded.values()
         data, scales = self._quantized(matrix, recipe)
         values = _widened(matrix, data, scales, BITS[storage])
         scale = matrix.input_scale(recipe)
@@ -64,6 +66,10 @@ class OnnxLayout:
         if storage == "int4":
             return Grid(None if recipe.channelwise else block, four_bit_scales)
         return Grid(block, eight_bit_scales, 8) if writer.in_blocks(matrix.path) else None
+
+    def held(self, kernel: RoundedKernel, matrix: ModelMatrix) -> RoundedKernel | None:
+        """See `Layout.held`: standard operators have no offsets, and ONNX Runtime rounds the inputs of their blocks."""
+        return kernel if self.profile == "ort" else None
 
     def num_bytes(self, matrix: ModelMatrix, recipe: Recipe) -> int:
         """See `Layout.num_bytes`."""

@@ -198,6 +198,14 @@ class WeightStore:
         )
         return self._quantized(matrix, TensorProto.UINT8, (rows, count, block * bits // 8), (rows, count), halves)
 
+    def offsets(self, matrix: Quantized, kernel: Callable[[], RoundedKernel]) -> str:
+        """Stores the offsets of a matrix of `blocks`, float32 `(blocks, N)`, and returns the initializer's name."""
+        rows, columns = matrix.size
+        shape = columns // (matrix.block or columns), rows
+        stored = f"{matrix.data}.offset"
+        self._store(stored, shape, "float32", lambda: np.ascontiguousarray(np.asarray(kernel().offsets).T))
+        return stored
+
     def columns(
         self,
         names: Sequence[str],

@@ -19,7 +19,7 @@ import numpy as np
 
 from kerasformer.basics.progress import CountProgress
 from kerasformer.bundle import TensorInfo
-from kerasformer.bundle.recipes import Recipe
+from kerasformer.bundle.recipes import OFFSETS, Recipe
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.base import Converted
 from kerasformer.export.formats.tflite.flatbuffer import MAX_BYTES, write
@@ -58,6 +58,7 @@ class VariableWeight:
         variable: The Keras variable.
         transposed: Whether the transpose of the variable's value is stored.
         input_scale: Scales of the input's channels, by which the columns are divided; optional.
+        offsets: The offsets of the blocks of the variable `(N, blocks)`, if this is not the weight of its values.
     """
 
     argument: str
@@ -65,20 +66,23 @@ class VariableWeight:
     variable: keras.Variable
     transposed: bool = False
     input_scale: np.ndarray | None = None
+    offsets: np.ndarray | None = None
 
     @property
     def path(self) -> str:
         """Path of the Keras variable, by which recipes select it."""
-        return str(self.variable.path)
+        return f"{self.variable.path}{'' if self.offsets is None else OFFSETS}"
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape as stored."""
-        shape = tuple(self.variable.shape)
+        shape = tuple((self.variable if self.offsets is None else self.offsets).shape)
         return shape[::-1] if self.transposed else shape
 
     def value(self) -> np.ndarray:
         """Returns the value in the shape as stored; a transpose that is not scaled is a view."""
+        if self.offsets is not None:
+            return self.offsets
         value = value_of(self.variable)
         value = value.T if self.transposed else value
         return value if self.input_scale is None else value / self.input_scale
@@ -120,10 +124,12 @@ def write_tflite(
     if accelerator == "gpu":
         _check_blocks(variables, recipe)
     scales = _input_scales(variables, recipe, calibration or {})
-    weights = _weights(variables, scales)
+    offsets = _offsets(variables, recipe, calibration or {})
+    weights = _weights(variables, scales, offsets)
     graphs = {} if converted is None else converted
     wide = _wide(variables, recipe, calibration or {}) if accelerator == "cpu" else frozenset()
-    key = recipe if recipe.activations == "float" else None, frozenset(scales), wide  # graphs depend on nothing else
+    # Graphs depend on nothing else.
+    key = recipe if recipe.activations == "float" else None, frozenset(scales), wide, frozenset(offsets)
     if key not in graphs:
         parts = [functions[start : start + _AT_ONCE] for start in range(0, len(functions), _AT_ONCE)]
         graphs[key] = [_convert(part, weights, recipe, scales, wide) for part in parts]
@@ -197,7 +203,19 @@ def _wide(variables: Sequence[keras.Variable], recipe: Recipe, calibration: Cali
     return frozenset(path for path in wide if recipe.storage(path, (1 << 16, 1 << 16)) == "int8")
 
 
-def _weights(variables: Sequence[keras.Variable], scales: Mapping[str, np.ndarray]) -> list[VariableWeight]:
+def _offsets(variables: Sequence[keras.Variable], recipe: Recipe, calibration: Calibration) -> dict[str, np.ndarray]:
+    """Returns the offsets of kernels that keep the levels of a quantized checkpoint, by the path of the kernel."""
+    kernels = {v.path: calibration[v.path].rounded for v in variables if v.path in calibration}
+    return {
+        path: kernel.offsets
+        for path, kernel in kernels.items()
+        if kernel and kernel.offsets is not None and recipe.storage(path, kernel.levels.shape) == "int4"
+    }
+
+
+def _weights(
+    variables: Sequence[keras.Variable], scales: Mapping[str, np.ndarray], offsets: Mapping[str, np.ndarray]
+) -> list[VariableWeight]:
     """Returns the weights; every matrix twice, once for each orientation. `Skeleton` drops the unused ones."""
     weights = []
     for index, (name, variable) in enumerate(by_path(list({id(v): v for v in variables}.values())).items()):
@@ -211,6 +229,8 @@ def _weights(variables: Sequence[keras.Variable], scales: Mapping[str, np.ndarra
             weights.append(
                 VariableWeight(f"weight_{index}_transposed", name, variable, True, scales.get(variable.path))
             )
+        if (added := offsets.get(variable.path)) is not None:
+            weights.append(VariableWeight(f"weight_{index}_offsets", f"{name}{OFFSETS}", variable, offsets=added))
     return weights
 
 
@@ -225,7 +245,8 @@ def _trace(
     tf = tensorflow()
 
     def call(**tensors: Tensor) -> dict[str, Tensor]:
-        tables = {id(w.variable): tensors[w.argument] for w in weights if not w.transposed}
+        tables = {id(w.variable): tensors[w.argument] for w in weights if not w.transposed and w.offsets is None}
+        offsets = {id(w.variable): tensors[w.argument] for w in weights if w.offsets is not None}
         kernels = {id(w.variable): tensors[w.argument] for w in weights if w.transposed}
         scope = keras.StatelessScope()
         # Not an argument of the scope, which would round the placeholders of matrices that are stored in 16 bits.
@@ -234,7 +255,7 @@ def _trace(
             id(variable): tensors[name] if name in function.inputs else tf.zeros(tuple(variable.shape)[::-1])
             for name, variable in function.matrices.items()
         }
-        with scope, lowering(TfliteLowering(recipe, kernels, tables, scales, matrices, wide)):
+        with scope, lowering(TfliteLowering(recipe, kernels, tables, scales, matrices, wide, offsets)):
             results = function.call(**{name: tensors[name] for name in function.inputs.keys() - function.matrices})
         if set(results) != set(function.outputs):
             raise ExportError(f"{function.name} must return {sorted(function.outputs)}. Received: {sorted(results)}")

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 
 from kerasformer.bundle.recipes import BITS, Recipe
-from kerasformer.export.formats.tflite.storage import LEVELS, Form, as_stored, best_scales, form_of, scales
-from kerasformer.export.quantization.compensation import Grid
+from kerasformer.export.formats.tflite.storage import (
+    BLOCK,
+    LEVELS,
+    Form,
+    as_stored,
+    best_scales,
+    form_of,
+    scales,
+    storable,
+)
+from kerasformer.export.quantization.compensation import Grid, RoundedKernel
 from kerasformer.export.quantization.layouts import Levels
 from kerasformer.export.quantization.model_matrices import ModelMatrix
 
@@ -40,6 +50,24 @@ class TfliteLayout:
         if not form.integer or not matrix.product or unlike_kernels:
             return None
         return _grid(form)
+
+    def held(self, kernel: RoundedKernel, matrix: ModelMatrix) -> RoundedKernel | None:
+        """See `Layout.held`: four bits in blocks of 32 with positive scales of eight significant bits.
+
+        A block whose scale is negative, as that of every second one in Q4_0, has levels up to 8, one more than there
+        are. One step of its values becomes an offset.
+        """
+        if kernel.bits != 4 or kernel.block != BLOCK:
+            return None
+        scales = storable(np.abs(kernel.scales), Form("int4", BLOCK))
+        levels = np.rint(kernel.levels * np.repeat(kernel.scales / scales, BLOCK, axis=1)).astype(np.int8)
+        above = levels.reshape(*scales.shape, BLOCK).max(axis=2) > LEVELS["int4"][1]
+        offsets = (0 if kernel.offsets is None else kernel.offsets) + above * scales
+        if kernel.offsets is None and not above.any():
+            return replace(kernel, levels=levels, scales=scales)
+        if matrix.table:  # lookups have no offsets
+            return None
+        return replace(kernel, levels=levels - np.repeat(above, BLOCK, axis=1), scales=scales, offsets=offsets)
 
     def levels(self, matrix: ModelMatrix, recipe: Recipe) -> Levels | None:
         """See `Layout.levels`."""

@@ -37,6 +37,7 @@ class TfliteLowering(Primitives):
         matrices: Transposed matrices of an adapter, inputs of the function, by the `id` of the variable that they
             replace.
         wide: Paths of kernels whose inputs are rounded to 16 bits instead of eight.
+        offsets: Placeholders `(F, blocks)` of what is added to all weights of a block, by `id` of the kernel.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class TfliteLowering(Primitives):
         scales: Mapping[str, np.ndarray],
         matrices: dict[int, Tensor] | None = None,
         wide: frozenset[str] = frozenset(),
+        offsets: dict[int, Tensor] | None = None,
     ) -> None:
         self.recipe = recipe
         self.kernels = kernels
@@ -54,10 +56,11 @@ class TfliteLowering(Primitives):
         self.scales = scales
         self.matrices = {} if matrices is None else matrices
         self.wide = wide
+        self.offsets = {} if offsets is None else offsets
         # The first entry of a value keeps the key's object alive, so that its id stays unique.
         self._scaled: dict[tuple[int, bytes], tuple[Tensor, Tensor]] = {}
         self._angles: dict[tuple[int, int], tuple[Tensor, Tensor, Tensor]] = {}
-        self._layers = EqualLayers([self.kernels, self.tables, self.matrices], self._storage)
+        self._layers = EqualLayers([self.kernels, self.tables, self.matrices, self.offsets], self._storage)
 
     def layer(self, layer: keras.layers.Layer, x: Tensor, arguments: LayerArguments) -> Tensor | Outputs:
         """Applies a layer, which is traced once for all equal ones."""
@@ -82,6 +85,9 @@ class TfliteLowering(Primitives):
         form = form_of(self.recipe, kernel.path, weight.shape, table=transposed)
         in_halves = form.integer and kernel.path in self.wide
         y = _product_in_halves(rows, weight) if in_halves else _matmul_transposed(rows, weight)
+        if (offsets := self.offsets.get(id(kernel))) is not None:
+            blocks = ops.reshape(rows, (-1, offsets.shape[1], x.shape[-1] // offsets.shape[1]))
+            y = ops.add(y, _matmul_transposed(ops.sum(blocks, axis=-1), offsets))
         if bias is not None:
             y = ops.add(y, ops.convert_to_tensor(bias))
         return ops.reshape(y, (*_sizes(x.shape[:-1]), weight.shape[0]))

@@ -22,7 +22,7 @@ _SHARES: dict[Storage, np.ndarray] = {
 _SMALLEST: dict[bool, np.float32] = {False: np.float32(2.0**-126), True: np.float32(2.0**-14)}
 """Smallest scales by whether they are for blocks: kernels refuse subnormal float32 scales and subnormal float16 block
 scales."""
-_BLOCK = 32
+BLOCK = 32
 """Default block size with four bits; XNNPACK requires multiples of it."""
 _STEP = 1 << 18
 """Number of values that are rounded at once, so that they fit into a CPU cache."""
@@ -71,8 +71,8 @@ def form_of(recipe: Recipe, path: str, shape: Sequence[int], table: bool) -> For
     width = shape[-1]
     if width % 2:
         return Form("int8")  # a row of four-bit values must fill whole bytes
-    block = recipe.block or _BLOCK
-    fits = block % _BLOCK == 0 and width % block == 0 and not recipe.channelwise
+    block = recipe.block or BLOCK
+    fits = block % BLOCK == 0 and width % block == 0 and not recipe.channelwise
     # With static activations, a whole row is summed in integers, which requires a single scale.
     return Form("int4", block if fits and recipe.activations != "static" else None)
 
@@ -104,12 +104,12 @@ def best_scales(rows: np.ndarray, form: Form, costs: np.ndarray | None = None) -
     largest = np.maximum(rows.max(axis=1), -rows.min(axis=1))
     largest = np.where(largest > 0, largest, np.float32(high))
     shares = _SHARES[form.storage]
-    best = _storable(largest / (high * shares[0]), form)
+    best = storable(largest / (high * shares[0]), form)
     if len(shares) == 1:
         return best
     least = np.full(len(rows), np.inf, np.float32)
     for share in shares:
-        scale = _storable(largest / (high * share), form)
+        scale = storable(largest / (high * share), form)
         levels = rows / scale[:, None]
         error = np.rint(levels)
         np.clip(error, low, high, out=error)
@@ -121,7 +121,7 @@ def best_scales(rows: np.ndarray, form: Form, costs: np.ndarray | None = None) -
     return best
 
 
-def _storable(scale: np.ndarray, form: Form) -> np.ndarray:
+def storable(scale: np.ndarray, form: Form) -> np.ndarray:
     """Rounds scales to values that the file and the kernels represent exactly.
 
     Block scales are float16 in the file and bfloat16 in XNNPACK; eight significant bits fit both.

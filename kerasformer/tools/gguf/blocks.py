@@ -76,6 +76,7 @@ class GgufTensors(TensorFile):
     def __init__(self, paths: Sequence[Path], entries: Mapping[str, tuple[TensorEntry, Layout]]) -> None:
         self.paths = list(paths)
         self._entries = entries
+        self.quantized = any(entry.type.name not in _DTYPES for entry, _ in entries.values())
 
     def names(self) -> list[str]:
         """Returns the names of all tensors in the checkpoint."""
