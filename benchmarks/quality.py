@@ -168,6 +168,8 @@ def exported(options: argparse.Namespace, name: str) -> Path:
     format, recipe = name.split("-", 1)
     arguments = {"format": format, "quantize": recipe.removesuffix(NEAREST)}
     arguments |= {"rounding": "nearest"} if recipe.endswith(NEAREST) else {}
+    if options.calibration is not None and RECIPES[arguments["quantize"]].rounding in ("calibrated", "distilled"):
+        arguments["calibration"] = str(options.calibration)
     return export_bundles(options.source, options.out, {name: arguments}, fresh=options.fresh)[0]
 
 
@@ -209,6 +211,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("out", type=Path, help="folder of the bundles, which are kept")
     rounded = f"{', '.join(RECIPES)}; with {NEAREST} after the name, rounded to the nearest value"
     parser.add_argument("--recipes", nargs="*", default=["int8", "int8_weights", "int4_mixed", "int4"], help=rounded)
+    calibration = "texts, one on each line, for recipes that round with them; int4_distilled needs some"
+    parser.add_argument("--calibration", type=Path, help=calibration)
     parser.add_argument("--formats", nargs="*", choices=RUNTIMES, default=list(RUNTIMES))
     parser.add_argument("--fresh", action="store_true", help="export bundles that exist again")
     parser.add_argument("--rows", type=int, default=8, help="windows of the texts")

@@ -44,8 +44,9 @@ from kerasformer.export.progress_report import progress_reporter
 from kerasformer.export.quantization.cache_scales import measure_cache_scales
 from kerasformer.export.quantization.calibration import calibrate
 from kerasformer.export.quantization.layouts import calibrated_kernels
+from kerasformer.export.quantization.learned_scales import MAX_LEARNING_TEXTS, learn_scales, learning_windows
 from kerasformer.export.quantization.rotation import adapted, rotated, rotates
-from kerasformer.export.quantization.sample_inputs import described_texts, read_texts
+from kerasformer.export.quantization.sample_inputs import MAX_TEXTS, described_texts, read_texts
 from kerasformer.export.quantization.stored_levels import keep_levels
 from kerasformer.export.references import Attentions, keras_quality, record, record_attention
 from kerasformer.export.targets import TARGETS, find_target
@@ -128,6 +129,8 @@ def export(
         check_attention(job, f"target={runtime.name!r}", runtime.attention)
         runtime.check_interface(job)
         runtime.check(job)
+        if recipe.rounding == "distilled":
+            learning_windows(job.model, job.calibration)  # what is wrong with the texts is said before minutes pass
         measures = _measures_ranges(job) or _rotates(job) or job.cache_dtype == INT8_CACHES
         if job.calibration is not None and not measures:
             raise InputError(
@@ -165,7 +168,8 @@ def _read_given_texts(options: ExportOptions, recipe: Recipe) -> None:
             f"Received: quantize={recipe.name!r}. Remove calibration; the texts on which a bundle is "
             "compared with Keras are texts"
         )
-    options["calibration"] = read_texts(options["calibration"])
+    limit = MAX_LEARNING_TEXTS if recipe.rounding == "distilled" else MAX_TEXTS
+    options["calibration"] = read_texts(options["calibration"], limit)
 
 
 def _write_all(builder: BundleBuilder) -> Manifest:
@@ -263,7 +267,11 @@ def _calibrate(builder: BundleBuilder) -> None:
     builder.report("calibrate", 0, 0)
     texts, progress = read_texts(job.calibration), partial(builder.report, "calibrate")
     kernels = calibrated_kernels(job.model, job.recipe, builder.format.layout(job.profile, job.opset))
-    builder.job = replace(job, ranges=calibrate(job.model, texts, progress, kernels))
+    ranges = calibrate(job.model, texts, progress, kernels)
+    if job.recipe.rounding == "distilled":
+        windows = learning_windows(job.model, job.calibration)
+        ranges = learn_scales(cast(CausalLM, job.model), ranges, windows, builder.report)
+    builder.job = replace(job, ranges=ranges)
 
 
 def _with_tokenizer(model: PretrainedModel | str | Path, options: ExportOptions) -> PretrainedModel:

@@ -74,7 +74,7 @@ def read_texts(source: Any = None, limit: int = MAX_TEXTS) -> list[str]:
 
 def described_texts(given: Sequence[str] | None) -> JsonObject:
     """Returns the manifest's entry for calibration texts: their number, and the first words of the caller's texts."""
-    entry: JsonObject = {"texts": len(read_texts(given)), "given": given is not None}
+    entry: JsonObject = {"texts": len(read_texts() if given is None else given), "given": given is not None}
     return entry if given is None else {**entry, "first": shorten(given[0], _FIRST_WORDS, placeholder=" …")}
 
 

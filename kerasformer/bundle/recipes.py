@@ -15,7 +15,7 @@ from kerasformer.files.reading import JsonMapping, JsonObject
 
 Storage = Literal["float32", "float16", "int8", "int4"]
 Activations = Literal["float", "dynamic", "fast", "static"]
-Rounding = Literal["nearest", "calibrated", "trained", "stored"]
+Rounding = Literal["nearest", "calibrated", "distilled", "trained", "stored"]
 
 BITS: dict[Storage, int] = {"float32": 32, "float16": 16, "int8": 8, "int4": 4}
 
@@ -68,9 +68,11 @@ class Recipe:
         rounding: How kernels are rounded to integers. `"nearest"`: each weight for itself. `"calibrated"`: so that the
             errors of weights compensate each other on calibration texts (GPTQ, see `compensation`). Tables that are not
             tied to the output projection are rounded to the nearest value, and so are kernels of eight bits on ONNX
-            Runtime that do not have a scale for each block. `"trained"`: to the nearest value of exactly those weights
-            that the model was trained with (see `quantization_aware`), without scales of inputs and without rotation.
-            `"stored"`: not at all, where a quantized checkpoint has levels that the format holds (see `stored_levels`).
+            Runtime that do not have a scale for each block. `"distilled"`: calibrated, and the scales of four-bit
+            kernels are then trained for minutes (see `learned_scales`). `"trained"`: to the nearest value of exactly
+            those weights that the model was trained with (see `quantization_aware`), without scales of inputs and
+            without rotation. `"stored"`: not at all, where a quantized checkpoint has levels that the format holds (see
+            `stored_levels`).
         channelwise: Whether matrices of four bits have one scale for each output channel instead of blocks.
         max_divergence: For models that generate, largest permitted mean Kullback-Leibler divergence of the
             distributions of next tokens from those of the Keras model, in nats, on texts that the model is used with:
@@ -128,7 +130,7 @@ class Recipe:
     @property
     def compensates(self) -> bool:
         """Whether kernels are rounded with calibration texts."""
-        return self.rounding == "calibrated" and bool(self.integers)
+        return self.rounding in ("calibrated", "distilled") and bool(self.integers)
 
     @property
     def integers(self) -> set[str]:
@@ -276,6 +278,7 @@ RECIPES = {
             max_divergence_p99=0.75,
             sensitive="int8",
         ),
+        replace(_INT4, name="int4_distilled", rounding="distilled"),
         replace(_INT4, name="int4_channel", channelwise=True),
         Recipe(
             "stored",
@@ -348,6 +351,7 @@ WHEN = {
     "int8_static": "For accelerators that support only integers. Calibrate it with your own texts.",
     "int4": "An eighth of the size or slightly more. Compare it on your own texts before you ship it.",
     "int4_mixed": "As int4, with eight bits for the matrices that lose most: a fifth larger, and more faithful.",
+    "int4_distilled": "As int4, with scales that are learned from your texts: as small and fast, and more faithful.",
     "int4_channel": "As int4, with one scale for each channel: for accelerators that do not support blocks.",
     "stored": "The levels of a quantized checkpoint, such as a GGUF file, without a second rounding where the format "
     "holds them.",

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 COLUMNS = ["parts", "MB", "agreement in Keras", "in the runtime", "ms", ""]
 NAMES = ("litert", "onnx", "saved_model")
 # A copy of values of `kerasformer.export`, whose import would load Keras.
-RECIPES = tuple("none fp16 int8 int8_fast int8_weights int8_static int4 int4_mixed int4_channel stored auto".split())
+RECIPES = tuple(
+    "none fp16 int8 int8_fast int8_weights int8_static int4 int4_mixed int4_distilled int4_channel stored auto".split()
+)
 
 
 def _merged(source: str, task: str | None, adapter: str) -> Any:

@@ -20,7 +20,8 @@ from kerasformer.files.reading import JsonObject
 # File names end with the recipe, by which runtimes choose among the files of a folder.
 SUFFIXES = {
     "none": "", "fp16": "_fp16", "int8": "_quantized", "int8_fast": "_quantized", "int8_weights": "_int8",
-    "int4": "_q4", "int4_mixed": "_q4", "int4_channel": "_q4", "stored": "_q4", "auto": "_quantized",
+    "int4": "_q4", "int4_mixed": "_q4", "int4_distilled": "_q4", "int4_channel": "_q4", "stored": "_q4",
+    "auto": "_quantized",
 }  # fmt: skip
 _DTYPES = {"": "fp32", "_fp16": "fp16", "_quantized": "q8", "_int8": "int8", "_q4": "q4"}  # names of transformers.js
 

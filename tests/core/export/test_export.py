@@ -411,7 +411,7 @@ BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
         "bert-text-classification",
         {"quantize": "int3"},
         ExportError,
-        "int4_channel, stored, int8_trained, int4_trained. Received: 'int3'",
+        "int4_distilled, int4_channel, stored, int8_trained, int4_trained. Received: 'int3'",
     ),
     ("bert-text-classification", {"task": "fill-mask"}, InputError, "is text-classification. Received: task="),
     ("bert-text-classification", {"progress": 3}, InputError, "progress must be .*a function"),

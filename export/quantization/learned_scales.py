@@ -1,0 +1,223 @@
+"""Scales of four-bit kernels that are learned by distillation, while their levels stay as they were rounded.
+
+The model with rounded kernels is trained to answer like the same model in float32 along the calibration texts. The loss
+is the divergence of its distributions of next tokens. Scales are trained with the precision that they have in the
+files, which therefore contain exactly what was trained.
+
+References: distilled weight quantization in mlx-lm (`mlx_lm/quant/dwq.py`, `LEARNED_QUANTS.md`); Hinton et al. 2015,
+arXiv:1503.02531.
+
+Shape letters: `N` outputs and `K` inputs of a kernel, `B` batch, `T` tokens.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import keras
+import numpy as np
+from keras import ops
+
+from kerasformer.basics.progress import StageProgress
+from kerasformer.errors import ExportError, InputError
+from kerasformer.export.quantization.calibration import Calibration
+from kerasformer.export.quantization.compensation import RoundedKernel
+from kerasformer.export.quantization.model_matrices import matrices
+from kerasformer.layers.primitives import Primitives, Weight, lowering
+from kerasformer.layers.tensor import Tensor
+from kerasformer.models.contracts import CausalLM
+from kerasformer.models.pretrained import PretrainedModel
+
+MAX_LEARNING_TEXTS = 1 << 14
+"""Largest number of texts that are read."""
+
+_TOKENS = 1 << 16
+"""Largest number of tokens that are learned from; twice as many take twice as long."""
+_FEWEST = 1 << 13
+"""Smallest number of tokens: scales that are learned from fewer fit these texts rather than others."""
+_LENGTH = 128  # tokens of a window
+_BATCH = 2  # windows of a step
+_RATE = 2e-3
+"""First learning rate of the logarithms of scales; it decreases to 0 by a cosine."""
+_SMALLEST = 2.0**-14
+"""Scales that are larger do not become smaller than this, the smallest normal float16; see `tflite.storage`."""
+
+
+def learning_windows(model: PretrainedModel, texts: Sequence[str] | None) -> np.ndarray:
+    """Returns the first tokens of texts as windows, int32 `(B, T)`, after checking that scales can be learned.
+
+    Args:
+        model: The model.
+        texts: The caller's calibration texts.
+
+    Raises:
+        ExportError: The model is no decoder with a tokenizer, or the memory does not suffice.
+        InputError: There are too few tokens.
+    """
+    if not isinstance(model, CausalLM) or model.tokenizer is None:
+        raise ExportError(
+            "Scales are learned from the next tokens of texts. Expected: a decoder for text generation with a "
+            f"tokenizer. Received: {type(model).__name__}. Use the recipe int4, which rounds without learning"
+        )
+    tokens: list[int] = []
+    for text in texts or ():
+        tokens += model.tokenizer.encode(f"{text}\n")
+        if len(tokens) >= _TOKENS:
+            break
+    if len(tokens) < _FEWEST:
+        raise InputError(
+            f"Scales are learned from calibration texts of at least {_FEWEST:,} tokens, better {_TOKENS:,}. Received: "
+            f"{len(tokens):,} tokens in {len(texts or ())} texts. Pass more texts of the kind that the model will read "
+            "as calibration, or use the recipe int4"
+        )
+    length = min(_LENGTH, model.max_length or _LENGTH)
+    needed, available = _memory(model, _BATCH * length), _available()
+    if needed > available:
+        raise ExportError(
+            f"Learning the scales needs about {needed / 2**30:.1f} GiB of memory beside the model. "
+            f"Received: {available / 2**30:.1f} GiB available. Close other programs, or use the recipe int4"
+        )
+    return np.array(tokens[: min(len(tokens), _TOKENS) // length * length], "int32").reshape(-1, length)
+
+
+def learn_scales(model: CausalLM, calibration: Calibration, windows: np.ndarray, report: StageProgress) -> Calibration:
+    """Returns the calibration with learned scales of the kernels that were rounded to four bits.
+
+    Args:
+        model: The model with its float32 weights.
+        calibration: Result of `calibrate`.
+        windows: Result of `learning_windows`.
+        report: Called with a stage that names the remaining minutes, and the number of steps.
+    """
+    import tensorflow as tf
+
+    kernels = {
+        path: _Kernel(ranges.rounded)
+        for path, ranges in calibration.items()
+        if ranges.rounded is not None and ranges.rounded.bits == 4
+    }
+    learned = [kernel.change for kernel in kernels.values()]
+    steps = len(windows) // _BATCH
+    optimizer = keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(_RATE, steps))
+    optimizer.build(learned)
+
+    @tf.function(autograph=False)
+    def step(ids: Tensor) -> None:
+        inputs = {"input_ids": ids, "attention_mask": ops.ones_like(ids)}
+        expected = ops.log_softmax(model(inputs, training=False))
+        with tf.GradientTape(watch_accessed_variables=False) as tape, lowering(_LearnedScales(kernels)):
+            tape.watch([variable.value for variable in learned])
+            received = ops.log_softmax(model(inputs, training=False))
+            loss = ops.mean(ops.sum(ops.exp(expected) * (expected - received), axis=-1))
+        optimizer.apply(tape.gradient(loss, [variable.value for variable in learned]), learned)
+
+    order = np.random.default_rng(0).permutation(len(windows))
+    report("learn scales", 0, steps)
+    for done in range(1, steps + 1):
+        step(tf.constant(windows[order[(done - 1) * _BATCH : done * _BATCH]]))
+        if done == 1:
+            started = time.monotonic()  # the first step is also compiled
+        else:
+            minutes = math.ceil((time.monotonic() - started) / (done - 1) * (steps - done) / 60)
+            report(f"learn scales, {minutes} min left", done, steps)
+    return {
+        path: replace(ranges, rounded=kernels[path].rounded()) if path in kernels else ranges
+        for path, ranges in calibration.items()
+    }
+
+
+def _memory(model: PretrainedModel, tokens: int) -> float:
+    """Estimates the bytes that a step needs beside the model: for kernels, their inputs and outputs, and logits."""
+    sizes = [part.rows for part in matrices(model) if part.product]
+    weights, values = sum(rows * columns for rows, columns in sizes), sum(map(sum, sizes))
+    return 2 * weights + tokens * (12 * values + 40 * model.config.vocab_size)
+
+
+def _available() -> float:
+    """Returns the available memory in bytes; infinity on systems that do not report it as Linux does."""
+    try:
+        found = re.search(r"MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"))
+    except OSError:
+        found = None
+    return 1024.0 * int(found[1]) if found else math.inf
+
+
+class _Kernel:
+    """A kernel with fixed levels and learned scales.
+
+    Args:
+        start: The kernel with its first scales.
+
+    Attributes:
+        change: Logarithms of the factors of the scales, `(N, blocks)`.
+    """
+
+    def __init__(self, start: RoundedKernel) -> None:
+        self.start = start
+        self.change = keras.Variable(np.zeros_like(start.scales))
+        self._levels, self._scales = ops.convert_to_tensor(start.levels), ops.convert_to_tensor(start.scales)
+        self._lowest = ops.convert_to_tensor(np.minimum(np.log(_SMALLEST / np.abs(start.scales)), 0))
+
+    def scales(self) -> Tensor:
+        """Returns the scales, float32 `(N, blocks)` with eight significant bits, which all runtimes read exactly."""
+        scales = self._scales * ops.exp(ops.maximum(self.change, self._lowest))
+        return ops.cast(ops.cast(scales, "bfloat16"), "float32")
+
+    def product(self, x: Tensor) -> Tensor:
+        """Multiplies inputs `(T, K)`; to save memory, the kernel is dequantized again to compute the gradient."""
+        import tensorflow as tf
+
+        @tf.custom_gradient
+        def multiplied(x: Tensor, scales: Tensor) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, Tensor]]]:
+            def gradients(upstream: Tensor) -> tuple[Tensor, Tensor]:
+                with tf.control_dependencies([upstream]):  # otherwise TensorFlow keeps the kernel of the product
+                    kernel = self._values(self._levels, scales)
+                of_kernel = tf.matmul(upstream, x, transpose_a=True) * tf.cast(self._levels, "float32")
+                short = scales.shape[1] * self.start.block - of_kernel.shape[1]
+                blocks = tf.reshape(tf.pad(of_kernel, ((0, 0), (0, short))), (*scales.shape, self.start.block))
+                return tf.matmul(upstream, kernel), tf.reduce_sum(blocks, axis=-1)
+
+            return tf.matmul(x, self._values(self._levels, scales), transpose_b=True), gradients
+
+        return multiplied(x, self.scales())
+
+    def looked_up(self, ids: Tensor) -> Tensor:
+        """Returns rows of a table, `(..., K)`."""
+        return self._values(ops.take(self._levels, ids, axis=0), ops.take(self.scales(), ids, axis=0))
+
+    def rounded(self) -> RoundedKernel:
+        """Returns the kernel with the learned scales."""
+        return replace(self.start, scales=ops.convert_to_numpy(self.scales()))
+
+    def _values(self, levels: Tensor, scales: Tensor) -> Tensor:
+        spread = ops.repeat(scales, self.start.block, axis=-1)[..., : levels.shape[-1]]
+        return ops.cast(levels, "float32") * spread
+
+
+class _LearnedScales(Primitives):
+    """Plain primitives that compute with rounded kernels.
+
+    Args:
+        kernels: The kernels by path.
+    """
+
+    def __init__(self, kernels: Mapping[str, _Kernel]) -> None:
+        self.kernels = kernels
+
+    def linear(self, x: Tensor, kernel: Weight, bias: Weight | None = None, *, transposed: bool = False) -> Tensor:
+        """Computes the product with the rounded kernel."""
+        if kernel.path not in self.kernels:
+            return super().linear(x, kernel, bias, transposed=transposed)
+        y = self.kernels[kernel.path].product(ops.reshape(x, (-1, x.shape[-1])))
+        y = ops.reshape(y, (*ops.shape(x)[:-1], y.shape[-1]))
+        return y if bias is None else ops.add(y, bias)
+
+    def embedding(self, table: Weight, ids: Tensor) -> Tensor:
+        """Looks up rows of the rounded table."""
+        each = self.kernels.get(table.path)
+        return super().embedding(table, ids) if each is None else each.looked_up(ids)

@@ -1,0 +1,119 @@
+"""Scales that are learned by distillation: better than the first ones, and exactly those of the files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from kerasformer import zoo
+from kerasformer.bundle.recipes import RECIPES, Recipe
+from kerasformer.errors import ExportError, InputError
+from kerasformer.export import api
+from kerasformer.export.graph.variable_names import below_model
+from kerasformer.export.quantization import learned_scales
+from kerasformer.export.quantization.calibration import Calibration
+from kerasformer.export.quantization.learned_scales import learning_windows
+from kerasformer.export.quantization.model_matrices import matrices
+from tests import tiny_text
+from tests.core.export.quantization.test_quantization_aware import stored
+
+LOOSE = replace(RECIPES["int4_distilled"], tolerance=9.0, max_divergence=9.0, max_divergence_p99=9.0)
+TEXTS = ["\n".join(tiny_text.CORPUS)] * 8
+
+
+def decoder() -> Any:
+    """Returns a model whose feed-forward network is no multiple of the blocks."""
+    keras.utils.set_random_seed(0)
+    tokenizer = tiny_text.byte_pairs()
+    sizes = {"hidden_dim": 64, "num_layers": 2, "num_heads": 4, "inner_dim": 104, "max_length": 128}
+    model = zoo.build("gpt2", "text-generation", **sizes, vocab_size=tokenizer.vocab_size)
+    for variable in model.trainable_variables:  # larger than initial ones, so that logits are not almost equal
+        variable.assign(variable * 2)
+    model.tokenizer = tokenizer
+    return model
+
+
+def divergence(model: Any, calibration: Calibration, windows: np.ndarray) -> float:
+    """Returns the mean divergence from the model when its variables have the rounded values."""
+
+    def log_probabilities() -> np.ndarray:
+        return np.asarray(keras.ops.log_softmax(model({"input_ids": windows}, training=False)))
+
+    expected = log_probabilities()
+    parts = [part for part in matrices(model, calibration) if part.rounded is not None]
+    originals = [np.asarray(part.variable) for part in parts]
+    for part in parts:
+        part.variable.assign(part.in_keras(part.rounded.values()))
+    received = log_probabilities()
+    for part, original in zip(parts, originals, strict=True):
+        part.variable.assign(original)
+    return float((np.exp(expected) * (expected - received)).sum(axis=-1).mean())
+
+
+@pytest.mark.parametrize(
+    ("format", "recipe"),
+    [("litert", LOOSE), ("onnx", LOOSE), pytest.param("litert", replace(LOOSE, tables="int4"), marks=pytest.mark.grid)],
+    ids=["litert", "onnx", "litert-tables"],
+)
+def test_files_have_the_learned_scales(monkeypatch: Any, tmp_path: Any, format: str, recipe: Recipe) -> None:
+    calls: list[tuple[Calibration, Calibration, np.ndarray]] = []
+    learn_scales, stages = api.learn_scales, []
+
+    def recorded(model: Any, first: Calibration, windows: np.ndarray, report: Any) -> Calibration:
+        calls.append((first, learn_scales(model, first, windows, report), windows))
+        return calls[0][1]
+
+    monkeypatch.setattr(api, "learn_scales", recorded)
+    monkeypatch.setattr(learned_scales, "_FEWEST", 1024)
+    monkeypatch.setattr(learned_scales, "_RATE", 0.02)
+    model = decoder()
+    options: dict[str, Any] = {"calibration": TEXTS, "progress": lambda *stage: stages.append(stage), "capacity": 32}
+    options |= {"texts": tiny_text.CORPUS[:2]}
+    if format == "litert":
+        options |= {"prefill_lengths": [8], "cache_lengths": [], "batch_sizes": [2], "verify_lengths": [2]}
+    bundle = model.export(tmp_path / "bundle", format, recipe, **options)
+    ((first, learned, windows),) = calls
+    assert divergence(model, learned, windows) < 0.8 * divergence(model, first, windows)
+    read = stored(model, format, bundle.path)
+    for path, ranges in learned.items():
+        if ranges.rounded is None:
+            continue
+        before, after = first[path].rounded, ranges.rounded
+        assert before is not None and np.array_equal(before.levels, after.levels)
+        assert np.all(before.scales * after.scales > 0) and not np.array_equal(before.scales, after.scales)
+        np.testing.assert_array_equal(read[below_model(path)], after.values(), err_msg=path)
+    steps = len(windows) // 2
+    assert ("learn scales, 0 min left", steps, steps) in stages
+    assert bundle.manifest.recipe["rounding"] == "distilled"
+    assert bundle.manifest.recipe["calibration"]["texts"] == len(TEXTS)
+
+
+def test_scales_stay_normal_numbers(monkeypatch: Any) -> None:
+    model, smallest = decoder(), np.float32(2.0**-14)
+    rounded = learned_scales.RoundedKernel(np.ones((1, 64), np.int8), np.array([[smallest, -smallest / 4]]), 32)
+    kernel = learned_scales._Kernel(rounded)
+    kernel.change.assign([[-5.0, -5.0]])
+    np.testing.assert_array_equal(kernel.rounded().scales, rounded.scales)
+    assert learning_windows(model, TEXTS * 8).shape == (512, 128)  # of more tokens
+
+
+def test_errors_come_before_the_first_stage(monkeypatch: Any, tmp_path: Any) -> None:
+    stages: list[tuple[str, int, int]] = []
+
+    def refused(model: Any, texts: Any, error: type[Exception], message: str) -> None:
+        options = {} if texts is None else {"calibration": texts}
+        with pytest.raises(error, match=message):
+            model.export(tmp_path / "out", "onnx", LOOSE, progress=lambda *stage: stages.append(stage), **options)
+
+    model = decoder()
+    refused(model, None, InputError, "at least 8,192 tokens.*Received: 0 tokens in 0 texts")
+    refused(model, ["a few words"], InputError, "tokens in 1 texts. Pass more")
+    encoder = zoo.build("bert", "text-classification", hidden_dim=64, num_layers=1, num_heads=4, vocab_size=99)
+    refused(encoder, TEXTS, ExportError, "decoder for text generation with a tokenizer. Received: BertTextClass")
+    monkeypatch.setattr(learned_scales, "_available", lambda: 2.0**20)
+    refused(model, TEXTS * 2, ExportError, "needs about .* GiB of memory.*Received: 0.0 GiB")
+    assert not stages and not (tmp_path / "out").exists()
