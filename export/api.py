@@ -46,7 +46,13 @@ from kerasformer.export.quantization.calibration import calibrate
 from kerasformer.export.quantization.layouts import calibrated_kernels
 from kerasformer.export.quantization.learned_scales import MAX_LEARNING_TEXTS, learn_scales, learning_windows
 from kerasformer.export.quantization.rotation import adapted, rotated, rotates
-from kerasformer.export.quantization.sample_inputs import MAX_TEXTS, described_texts, read_texts
+from kerasformer.export.quantization.sample_inputs import (
+    MAX_TEXTS,
+    Passages,
+    described_texts,
+    passages,
+    read_texts,
+)
 from kerasformer.export.quantization.stored_levels import keep_levels
 from kerasformer.export.references import Attentions, keras_quality, record, record_attention
 from kerasformer.export.targets import TARGETS, find_target
@@ -186,8 +192,10 @@ def _write_all(builder: BundleBuilder) -> Manifest:
     answers = record(job.model, builder.manifest(), job.texts, builder.functions[0], few)
     bundle.write_references(folder, answers | quality)
     attentions = _attentions(builder, answers)
+    # Before a rotation, so that functions that were compiled for the answers continue the texts of calibration, too.
+    read = _passages(builder) if _measures_ranges(job) else None
     with rotated(cast(CausalLM, job.model), keep=not job.owned) if _rotates(job) else nullcontext():
-        recipe, fidelity = _write(builder)
+        recipe, fidelity = _write(builder, read)
     for expected in attentions:
         verify_attention(folder, builder.manifest(), str(recipe["name"]), expected)
     findings = builder.gpu_findings()
@@ -221,11 +229,11 @@ def _rotates(job: ExportJob) -> bool:
     return job.lora_rank is None and rotates(job.model, job.recipe)
 
 
-def _write(builder: BundleBuilder) -> tuple[JsonObject, Fidelity]:
+def _write(builder: BundleBuilder, read: Passages | None) -> tuple[JsonObject, Fidelity]:
     """Writes and verifies the model files; returns the manifest's entry for the recipe, and the fidelity."""
     job = builder.job
-    if _measures_ranges(job):
-        _calibrate(builder)
+    if read is not None:
+        _calibrate(builder, read)
     kept: JsonObject = {}
     if job.recipe.rounding == "stored":
         layout, report = builder.format.layout(job.profile, job.opset), builder.report
@@ -261,13 +269,19 @@ def _measures_ranges(job: ExportJob) -> bool:
     return recipe.activations == "static" or recipe.compensates or (recipe.scales_inputs and not job.model.generates)
 
 
-def _calibrate(builder: BundleBuilder) -> None:
-    """Measures the ranges of activations and rounds kernels."""
+def _passages(builder: BundleBuilder) -> Passages:
+    """Returns what the model reads while ranges of activations are measured."""
     job = builder.job
     builder.report("calibrate", 0, 0)
-    texts, progress = read_texts(job.calibration), partial(builder.report, "calibrate")
+    sampled = job.recipe.compensates and "int4" in job.recipe.integers
+    return passages(job.model, read_texts(job.calibration), sampled)
+
+
+def _calibrate(builder: BundleBuilder, read: Passages) -> None:
+    """Measures the ranges of activations and rounds kernels."""
+    job, progress = builder.job, partial(builder.report, "calibrate")
     kernels = calibrated_kernels(job.model, job.recipe, builder.format.layout(job.profile, job.opset))
-    ranges = calibrate(job.model, texts, progress, kernels)
+    ranges = calibrate(job.model, read, progress, kernels)
     if job.recipe.rounding == "distilled":
         windows = learning_windows(job.model, job.calibration)
         ranges = learn_scales(cast(CausalLM, job.model), ranges, windows, builder.report)

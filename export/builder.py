@@ -106,7 +106,7 @@ class BundleBuilder:
         Raises:
             ExportError: There is something, and the files are for a GPU.
         """
-        findings = self.format.gpu_findings(self.folder)
+        findings = self.format.gpu_findings(self._converted)
         if findings and self.job.accelerator == GPU:
             listed = "; ".join(f"{finding.example}: {finding.what} ({finding.source})" for finding in findings)
             raise ExportError(

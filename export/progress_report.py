@@ -1,4 +1,4 @@
-"""Progress of an export: stages that are passed to a function, or a progress bar on a terminal."""
+"""Progress of an export: stages that are passed to a function, a progress bar on a terminal, or lines elsewhere."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic
 from typing import TextIO
 
 from kerasformer.basics.progress import StageProgress
@@ -36,30 +37,40 @@ def progress_reporter(progress: StageProgress | bool | None) -> Iterator[StagePr
     """Yields the function that an export calls with each stage.
 
     Args:
-        progress: A function; `False` for no report; `None` or `True` for a progress bar on standard error if it is a
-            terminal.
+        progress: A function; `False` for no report; `None` for a progress bar on standard error if it is a terminal;
+            `True` for this bar, or a line for each stage if it is not.
     """
     if callable(progress):
         yield progress
         return
-    if progress is False or not _is_terminal(sys.stderr):
+    terminal = _is_terminal(sys.stderr)
+    if progress is False or not (progress or terminal):
         yield _ignored
         return
-    with _bar() as bar:
-        yield bar
+    with _bar() if terminal else _lines() as report:
+        yield report
 
 
 class Share:
     """Share of the work that is done; it never decreases."""
 
     def __init__(self) -> None:
-        self.value = 0.0
+        self.value, self._start = 0.0, monotonic()
 
     def after(self, stage: str, done: int, total: int) -> float:
         """Updates and returns the share, given how much of a stage is done."""
         start, end = _SHARES.get(stage, (self.value, self.value))
         self.value = max(self.value, start + (end - start) * (min(done / total, 1.0) if total else 0.0))
         return self.value
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start."""
+        return monotonic() - self._start
+
+    def left(self) -> str:
+        """Says about how many seconds the rest takes if it is as fast as what is done."""
+        return f"about {self.seconds * (1 / self.value - 1):.0f} s left" if self.value else ""
 
 
 def sizes(stage: str, done: int, total: int) -> str:
@@ -91,14 +102,36 @@ def _bar() -> Iterator[StageProgress]:
 
     share = Share()
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[sizes]}"))
-    with Rows(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as rows:
-        row = rows.add_task("load", total=1.0, sizes="")
+    times = TimeElapsedColumn(), TextColumn("{task.fields[left]}")
+    with Rows(*columns, *times, console=Console(stderr=True), transient=True) as rows:
+        row = rows.add_task("load", total=1.0, sizes="", left="")
 
         def report(stage: str, done: int, total: int) -> None:
             completed = share.after(stage, done, total)
-            rows.update(row, description=stage, completed=completed, sizes=sizes(stage, done, total))
+            rows.update(row, description=stage, completed=completed, sizes=sizes(stage, done, total), left=share.left())
 
         yield report
+
+
+@contextmanager
+def _lines() -> Iterator[StageProgress]:
+    """Writes the seconds of each stage when it ends, and what follows it, to standard error."""
+    share, current, start = Share(), "load", 0.0
+
+    def ended(following: str) -> None:
+        nonlocal start
+        print(f"{current}: {share.seconds - start:.1f} s; {following}", file=sys.stderr, flush=True)
+        start = share.seconds
+
+    def report(stage: str, done: int, total: int) -> None:
+        nonlocal current
+        share.after(stage, done, total)
+        if stage != current:
+            ended(", ".join(filter(None, (f"next: {stage}", share.left()))))
+            current = stage
+
+    yield report
+    ended(f"{share.seconds:.1f} s in all")
 
 
 def _is_terminal(stream: TextIO | None) -> bool:

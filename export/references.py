@@ -23,6 +23,7 @@ from kerasformer.engines.fidelity.references import (
 )
 from kerasformer.errors import ChatTemplateError, InputError
 from kerasformer.export.graph.functions import Function
+from kerasformer.export.quantization.sample_inputs import own_engine
 from kerasformer.export.reference_texts import CONVERSATIONS, PROMPTS, QUESTIONS, READING
 from kerasformer.models.keras_engine import KerasStep
 from kerasformer.models.keras_forward import KerasForward
@@ -126,9 +127,9 @@ def _record_step(
         begun = (texts or examples(PROMPTS))[:prompts]
         rows = chats[:prompts] or [_cut(row, min(_TOKENS, capacity - count)) for row in _encoded(model, begun)]
     inputs = _padded(rows, left=not model.is_encoder_decoder)
-    # No longer than needed, since caches of the whole capacity may take gigabytes.
+    # Little longer than needed, since caches of the whole capacity may take gigabytes.
     width = 0 if model.is_encoder_decoder else inputs["input_ids"].shape[1]
-    engine = KerasStep(model, width + count, jit_compile=False)
+    engine = own_engine(model, width + count)
     ends = manifest.info.eos_token_id
     arrays = inputs["input_ids"], inputs["attention_mask"]
     alone = start is not None and getattr(model.backbone, "batch_dependent", False)

@@ -112,11 +112,11 @@ class Format:
         """
         raise NotImplementedError
 
-    def gpu_findings(self, folder: Path) -> tuple[GpuFinding, ...] | None:
+    def gpu_findings(self, converted: Converted) -> tuple[GpuFinding, ...] | None:
         """Returns what LiteRT's GPU delegate is known to compute wrongly or to leave to the CPU.
 
         Args:
-            folder: Folder with the model files.
+            converted: The intermediate results of the last `write`.
 
         Returns:
             The findings; `None` for a format whose files do not run there.

@@ -31,8 +31,9 @@ class Function:
         inputs: Shape and dtype of each argument, in the order of the exported function. A string in a shape is a
             symbolic dimension, such as `"batch_size"`.
         outputs: Shape and dtype of each result, likewise.
-        call: Takes the inputs as keyword arguments and returns a dictionary with the keys of `outputs`. It reads the
-            model's variables; the converter replaces them by placeholders, so that no weight enters the graph.
+        call: Takes the inputs as keyword arguments and returns a dictionary with the keys of `outputs`, for TFLite
+            possibly with further ones. It reads the model's variables; the converter replaces them by placeholders, so
+            that no weight enters the graph.
         incremental: Whether it reads only a few tokens at a time, with earlier ones in a cache, so that it spends its
             time on reading weights and not on arithmetic.
         defaults: Values of inputs that a caller may omit.
@@ -76,7 +77,10 @@ def reads_any_length(model: PretrainedModel) -> bool:
 
 
 def spanning(functions: Sequence[Function]) -> Function:
-    """Returns the first of several functions with the same call, with symbolic sizes where the others' sizes differ."""
+    """Returns the first of several functions with the same call, with symbolic sizes where the others' sizes differ.
+
+    The others may lack some of its outputs.
+    """
 
     def span(infos: Sequence[Infos]) -> Infos:
         spanned = {}
@@ -87,6 +91,7 @@ def spanning(functions: Sequence[Function]) -> Function:
         return spanned
 
     inputs, outputs = ([getattr(function, side) for function in functions] for side in ("inputs", "outputs"))
+    outputs = [each for each in outputs if each.keys() == outputs[0].keys()]
     return replace(functions[0], inputs=span(inputs), outputs=span(outputs))
 
 

@@ -22,6 +22,7 @@ from kerasformer.engines.fidelity.references import single_texts
 from kerasformer.errors import ExportError
 from kerasformer.export.quantization.compensation import Grid, RoundedKernel, round_kernels
 from kerasformer.export.quantization.sample_inputs import Passages, as_inputs, passages
+from kerasformer.extras import require
 from kerasformer.layers.primitives import Primitives, Weight, lowering
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.compilation import compiled
@@ -130,7 +131,7 @@ def wide_inputs(calibration: Calibration, recipe: Recipe, kernels: Collection[st
 
 def calibrate(
     model: PretrainedModel,
-    texts: Sequence[str],
+    texts: Sequence[str] | Passages,
     progress: CountProgress | None = None,
     kernels: Mapping[str, CalibratedKernel] | None = None,
 ) -> Calibration:
@@ -138,7 +139,7 @@ def calibrate(
 
     Args:
         model: A model of the zoo, with any backend.
-        texts: Texts of the kind that the model is used for.
+        texts: Texts of the kind that the model is used for, or `passages` of them.
         progress: Called with the number of texts read and their total. The model reads the texts several times if the
             moments of the inputs of `kernels` do not fit into memory at once.
         kernels: Kernels to round, by path; none by default.
@@ -150,7 +151,8 @@ def calibrate(
         ExportError: A product's inputs or outputs are not finite.
     """
     kernels = kernels or {}
-    arrays = passages(model, texts, sampled=any(kernel.grid.bits == 4 for kernel in kernels.values()))
+    sampled = any(kernel.grid.bits == 4 for kernel in kernels.values())
+    arrays = texts if isinstance(texts, Mapping) else passages(model, texts, sampled)
     count, tokens = len(arrays["input_ids"]), int(arrays["attention_mask"].sum())
     groups = _same_inputs(model, arrays, kernels) if kernels else []
     # The last layers first: only the first pass computes all products, and each later one fewer layers.
@@ -277,11 +279,13 @@ def _in_threads(
     """Yields the rounded kernels of each group, whose moments are taken from `sums`.
 
     Several groups are rounded at once, as NumPy computes without the lock of the interpreter, unless their factored
-    moments would take too much memory.
+    moments would take too much memory. The BLAS gets the remaining cores: more threads of it than cores wait for each
+    other, which takes several times as long as the products.
     """
-    largest = max((kernels[group[0]].width for group in groups), default=1)
-    count = max(1, min(os.cpu_count() or 1, _MOMENT_BYTES // (_FACTORING_BYTES * largest**2)))
-    with ThreadPoolExecutor(count) as threads:
+    largest, cores = max((kernels[group[0]].width for group in groups), default=1), os.cpu_count() or 1
+    count = max(1, min(cores, _MOMENT_BYTES // (_FACTORING_BYTES * largest**2)))
+    limits = require("threadpoolctl", "export").threadpool_limits
+    with limits(max(1, cores // count), user_api="blas"), ThreadPoolExecutor(count) as threads:
         yield from threads.map(
             lambda group: _rounded([kernels[path] for path in group], sums.pop(group[0]).total()), groups
         )

@@ -21,7 +21,7 @@ from kerasformer.engines.fidelity.references import stacked
 from kerasformer.errors import InputError
 from kerasformer.export.reference_texts import PROMPTS, READING
 from kerasformer.files.reading import JsonObject, local_path
-from kerasformer.generation import GenerationConfig
+from kerasformer.generation import Controls, GenerationConfig
 from kerasformer.models.keras_engine import KerasStep
 from kerasformer.models.pretrained import PretrainedModel
 
@@ -34,6 +34,7 @@ _CONTINUATION = 16  # tokens that a generating model adds
 _SAMPLED = 64  # tokens that it adds if they are sampled
 _FEW = 4  # tokens of `few_tokens`
 _ROWS = 32  # texts that are continued as one batch
+_CACHED = 256  # tokens of the shortest cache that is used to continue texts
 
 Passages = dict[str, np.ndarray]
 """int32 arrays `(N, T)`, padded on the right: `input_ids` and `attention_mask`. For an encoder-decoder, the
@@ -162,16 +163,26 @@ def _continuations(model: PretrainedModel, rows: Sequence[Sequence[int]], added:
     # Rows have no end token here, since every new number of unfinished rows would be compiled.
     config = GenerationConfig(max_new_tokens=added, decoder_start_token_id=start, **sampling)
     ids, mask = _padded(rows, left=not model.is_encoder_decoder)
-    step = KerasStep(model, added + (1 if model.is_encoder_decoder else ids.shape[1]), jit_compile=False)
+    step = own_engine(model, added + (1 if model.is_encoder_decoder else ids.shape[1]))
     continuations: list[list[int]] = []
     for first in range(0, len(rows), _ROWS):
         batch = slice(first, first + _ROWS)
-        for sequence in generation.generate(step, ids[batch], mask[batch], config).sequences:
+        # Greedy search without interruptions is a function of its own, whose graph would be traced.
+        generated = generation.generate(step, ids[batch], mask[batch], config, Controls(cancelled=lambda: False))
+        for sequence in generated.sequences:
             tokens = sequence.tolist()
             ends = [position for position, token in enumerate(tokens) if token in info.eos_token_id]
             tokens = tokens[: ends[0] if ends else -1]  # the last token is generated but not read
             continuations.append([start, *tokens] if model.is_encoder_decoder else tokens)
     return continuations
+
+
+def own_engine(model: PretrainedModel, length: int) -> KerasStep:
+    """Returns the engine that continues texts of an export, up to a length in tokens.
+
+    All of them have caches of one size, unless texts are longer, so that their functions are compiled once.
+    """
+    return KerasStep(model, max(length, min(_CACHED, model.max_answer_length or _CACHED)), jit_compile=False)
 
 
 def as_inputs(passage: Passages) -> Passages:

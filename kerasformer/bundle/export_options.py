@@ -80,7 +80,7 @@ class ExportOptions(TypedDict, total=False):
         fallback: Replace a recipe whose files differ too much from Keras by the smallest more faithful one that does
             not, instead of an error that names it.
         progress: A function that is called with each stage, or `False` for no report. By default, a progress bar on
-            standard error if it is a terminal.
+            standard error if it is a terminal; with `True`, as on the command line, a line for each stage if it is not.
     """
 
     target: Annotated[str | None, Option(STRING)]

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import gc
 import tempfile
-from collections.abc import Hashable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,8 +19,9 @@ import keras
 import numpy as np
 
 from kerasformer.basics.progress import CountProgress
-from kerasformer.bundle import TensorInfo
+from kerasformer.bundle import GpuFinding, TensorInfo
 from kerasformer.bundle.recipes import OFFSETS, Recipe
+from kerasformer.engines.litert.gpu_rules import look_at
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.base import Converted
 from kerasformer.export.formats.tflite.flatbuffer import MAX_BYTES, write
@@ -46,6 +48,7 @@ _TAG = "serve"
 """The tag of the SavedModel that the converter reads."""
 _AT_ONCE = 6
 """Functions that are converted together: more take more memory, fewer more time."""
+_Tracer = Callable[[Function], TensorFunction]
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ def write_tflite(
     converted: Converted | None = None,
     accelerator: str = "cpu",
     window: int | None = None,
-) -> None:
+) -> tuple[GpuFinding, ...]:
     """Writes functions and weights as one TFLite file.
 
     Args:
@@ -112,6 +115,9 @@ def write_tflite(
         converted: Cache of converted graphs, for several calls with the same functions.
         accelerator: `"cpu"`, or `"gpu"` for operators that LiteRT's GPU delegate runs as the CPU does.
         window: Number of positions of a decoder, for the GPU.
+
+    Returns:
+        What LiteRT's GPU delegate is known to compute wrongly or to leave to the CPU.
 
     Raises:
         ExportError: The file would exceed 2 GB, a tensor has a symbolic dimension or an unsupported dtype, an operation
@@ -132,7 +138,8 @@ def write_tflite(
     key = recipe if recipe.activations == "float" else None, frozenset(scales), wide, frozenset(offsets)
     if key not in graphs:
         parts = [functions[start : start + _AT_ONCE] for start in range(0, len(functions), _AT_ONCE)]
-        graphs[key] = [_convert(part, weights, recipe, scales, wide) for part in parts]
+        trace = _tracer(functions, weights, recipe, scales, wide)
+        graphs[key] = [_convert(part, weights, trace) for part in parts]
     skeleton = Skeleton(graphs[key], {weight.argument: weight for weight in weights})
     fuse(skeleton)
     store_weights(skeleton, recipe, calibration)
@@ -140,7 +147,9 @@ def write_tflite(
         lower_for_gpu(skeleton, window)
     skeleton.finish()
     skeleton.check({function.name: (function.inputs, function.outputs) for function in functions})
+    findings = look_at(skeleton.model)  # reading the file again takes as long as converting it
     write(skeleton, path, progress)
+    return findings
 
 
 def _check_interface(functions: Sequence[Function]) -> None:
@@ -257,7 +266,7 @@ def _trace(
         }
         with scope, lowering(TfliteLowering(recipe, kernels, tables, scales, matrices, wide, offsets)):
             results = function.call(**{name: tensors[name] for name in function.inputs.keys() - function.matrices})
-        if set(results) != set(function.outputs):
+        if not set(results) >= set(function.outputs):
             raise ExportError(f"{function.name} must return {sorted(function.outputs)}. Received: {sorted(results)}")
         return {name: _declared(results[name], info, name) for name, info in function.outputs.items()}
 
@@ -284,16 +293,40 @@ def _known(shape: Sequence[int | str]) -> list[int | None]:
     return [None if isinstance(size, str) else size for size in shape]
 
 
-def _convert(
+def _tracer(
     functions: Sequence[Function],
     weights: Sequence[VariableWeight],
     recipe: Recipe,
     scales: Mapping[str, np.ndarray],
     wide: frozenset[str],
-) -> bytes:
+) -> _Tracer:
+    """Returns what traces each of the functions, or returns the trace of one that differs only in lengths.
+
+    Traces are kept until the last function that needs them.
+    """
+    traces: dict[Hashable, TensorFunction] = {}
+
+    def key(function: Function) -> Hashable:
+        return function.call if function.any_length else function.name
+
+    left = Counter(map(key, functions))
+
+    def trace(function: Function) -> TensorFunction:
+        kind = key(function)
+        if kind not in traces:
+            alike = [other for other in functions if key(other) == kind]
+            alike.sort(key=lambda other: -len(other.outputs))  # a prefill has no logits
+            traces[kind] = _trace(spanning(alike), weights, recipe, scales, wide)
+        left[kind] -= 1
+        return traces[kind] if left[kind] else traces.pop(kind)
+
+    return trace
+
+
+def _convert(functions: Sequence[Function], weights: Sequence[VariableWeight], trace: _Tracer) -> bytes:
     """Converts functions to a TFLite model in which every weight is an input."""
     with tempfile.TemporaryDirectory(prefix="kerasformer-") as folder:
-        _save(functions, weights, recipe, scales, wide, Path(folder))
+        _save(functions, weights, trace, Path(folder))
         gc.collect()  # the traced graphs, which refer to each other
         return_memory()
         try:
@@ -302,14 +335,7 @@ def _convert(
             raise ExportError(f"TensorFlow's TFLite converter failed: {error}") from error
 
 
-def _save(
-    functions: Sequence[Function],
-    weights: Sequence[VariableWeight],
-    recipe: Recipe,
-    scales: Mapping[str, np.ndarray],
-    wide: frozenset[str],
-    folder: Path,
-) -> None:
+def _save(functions: Sequence[Function], weights: Sequence[VariableWeight], trace: _Tracer, folder: Path) -> None:
     """Writes a SavedModel whose signatures have the inputs of the functions and all weights.
 
     Functions that differ only in lengths are traced once: they call one graph, and the converter computes the shapes in
@@ -326,26 +352,20 @@ def _save(
             for name, tensor in tensors.items()
         }
 
-    def key(function: Function) -> Hashable:
-        return function.call if function.any_length else function.name
-
     # Traced before the graph is entered, in which `==` of tensors would compare Python objects, as in TensorFlow 1.
-    traces: dict[Hashable, TensorFunction] = {}
-    for function in functions:
-        if key(function) not in traces:
-            alike = [other for other in functions if key(other) == key(function)]
-            traces[key(function)] = _trace(spanning(alike), weights, recipe, scales, wide)
+    traces = [trace(function) for function in functions]
     meta = meta_graph_pb2.MetaGraphDef()
     with tf.Graph().as_default() as graph:
         placeholders = {
             weight.argument: tf.compat.v1.placeholder("float32", weight.shape, weight.argument) for weight in weights
         }
-        for function in functions:
+        for function, traced in zip(functions, traces, strict=True):
             inputs = placeholders | {
                 name: tf.compat.v1.placeholder(info.dtype, info.shape, f"{function.name}_{name}")
                 for name, info in function.inputs.items()
             }
-            results = {name: tf.identity(result) for name, result in traces[key(function)](**inputs).items()}
+            answers = traced(**inputs).items()
+            results = {name: tf.identity(answer) for name, answer in answers if name in function.outputs}
             signature = meta_graph_pb2.SignatureDef(inputs=described(inputs), outputs=described(results))
             meta.signature_def[function.name].CopyFrom(signature)
     meta.graph_def.CopyFrom(graph.as_graph_def())

@@ -186,10 +186,12 @@ def tflite_functions(
     own = _Caches.of(model, capacity, sizes if rolling else None, scales)
     if not model.is_encoder_decoder:
         call = functools.cache(functools.partial(_step_call, model, own))
-        read = functools.cache(lambda cache_length: _without_logits(call(1, cache_length)))
         steps = _steps(sizes, capacity, capacity, doubled=signatures.cache_lengths is None)
         return [
-            *(_static_prefill(model, step, own, read(step.cache_length)) for step in _prefill_steps(sizes, capacity)),
+            *(
+                _static_prefill(model, step, own, call(1, step.cache_length))
+                for step in _prefill_steps(sizes, capacity)
+            ),
             *(_static_step(model, step, own, call(step.rows, step.cache_length)) for step in steps),
         ]
     if encoder_capacity is None:
@@ -324,16 +326,9 @@ def _prefill_steps(sizes: Mapping[str, Sequence[int]], capacity: int) -> list[_S
 
 
 def _static_prefill(model: CausalLM, read: _Step, own: _Caches, call: FunctionCall) -> Function:
-    """Returns the function that reads tokens of a prompt into the caches, without logits."""
+    """Returns the function that reads tokens of a prompt into the caches; the converter drops the logits."""
     step = _static_step(model, read, own, call)
     return replace(step, name=prefill_name(read.count, read.cache_length), outputs=own.infos())
-
-
-def _without_logits(step: FunctionCall) -> FunctionCall:
-    def call(**inputs: Tensor) -> dict[str, Tensor]:
-        return {name: tensor for name, tensor in step(**inputs).items() if name != LOGITS}
-
-    return call
 
 
 def _static_step(

@@ -8,7 +8,6 @@ from kerasformer.basics.progress import CountProgress
 from kerasformer.bundle import GpuFinding, Signature
 from kerasformer.bundle.export_options import ATTENTIONS
 from kerasformer.bundle.interface import attention_name
-from kerasformer.engines import gpu_findings
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.formats.base import Converted, Files, Format, InPlace
 from kerasformer.export.formats.saved_model import tf_text
@@ -18,6 +17,9 @@ from kerasformer.export.graph.attentions import attention_function
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.job import ExportJob
 from kerasformer.export.quantization.layouts import Layout
+
+_GPU = "gpu findings"
+"""Key of an intermediate result: what is known about the GPU."""
 
 
 class TfliteFormat(Format):
@@ -56,7 +58,7 @@ class TfliteFormat(Format):
         from kerasformer.export.formats.tflite.convert import write_tflite
 
         for path, functions in files.items():
-            write_tflite(
+            converted[_GPU] = write_tflite(
                 functions,
                 job.model.variables,
                 job.recipe,
@@ -71,9 +73,10 @@ class TfliteFormat(Format):
         written = [function for functions in files.values() for function in functions]
         return {function.name: function.signature().continued().keys() for function in written}
 
-    def gpu_findings(self, folder: Path) -> tuple[GpuFinding, ...]:
+    def gpu_findings(self, converted: Converted) -> tuple[GpuFinding, ...]:
         """See `Format.gpu_findings`."""
-        return gpu_findings(folder / self.model_paths[0])
+        findings: tuple[GpuFinding, ...] = converted[_GPU]
+        return findings
 
     def layout(self, profile: str | None, opset: int | None) -> Layout:
         """See `Format.layout`."""

@@ -26,11 +26,15 @@ from kerasformer.engines.fidelity.references import (
     single_texts,
 )
 from kerasformer.engines.likelihood import losses
-from kerasformer.engines.protocols import Forward, Step
+from kerasformer.engines.protocols import Forward, State, Step
 from kerasformer.errors import BundleError, InputError, KerasformerError
 
 ROWS = 8
 """Number of texts generated together."""
+_FREE = 8
+"""Number of texts that are also generated freely, a token at a time; the others are only followed."""
+_AT_ONCE = 16
+"""Largest number of tokens of a step that only follows: logits of a large vocabulary take megabytes for each."""
 
 _NOISES, _LARGEST_TIE = 3, 0.1
 """An answer is a near tie if its margin in Keras is at most `_NOISES` times the noise of rounding and at most
@@ -40,6 +44,8 @@ _LONGEST_SPAN = 15
 SAME_DIRECTION = 0.98
 """Cosine similarity from which two vectors count as the same answer."""
 
+States = dict[bytes, tuple[State, int]]
+"""The state of prompts, by their ids, with the number of tokens that steps have added since."""
 Scores = dict[str, np.ndarray]
 """Comparison of the answers of an output, by name: `largest` is the maximum difference of a logit relative to `scale`,
 the largest absolute recorded logit, including made-up texts; `errors` has the differences of all logits of the other
@@ -56,6 +62,7 @@ def compare(
     free: bool = True,
     count: int = 1,
     rounding: Rounding | None = None,
+    read: States | None = None,
 ) -> Fidelity:
     """Compares an engine with recorded answers.
 
@@ -63,15 +70,17 @@ def compare(
         engine: Engine of the bundle.
         references: Arrays from `record_forward`, or from `record_step` and optionally `record_reading`.
         rows: Number of texts generated together; each of them has a cache in memory.
-        free: Whether to also generate freely, and not only to follow the recorded tokens.
+        free: Whether to also generate freely for the first texts, and not only to follow the recorded tokens.
         count: Number of tokens per step if nothing is generated freely; one of the engine's `step_lengths`.
         rounding: Effect of rounding alone, by which near ties are identified.
+        read: Prompts that were read for an earlier comparison without free generation, by an engine that shares its
+            states with this one. They are not read again.
     Raises:
         BundleError: the references do not match the engine.
     """
     try:
         if isinstance(engine, Step):
-            return _compare_step(engine, references, rows, 0 if free else count, rounding)
+            return _compare_step(engine, references, rows, 0 if free else count, rounding, read)
         return _fidelity(_compare_forward(engine, references), rounding)
     except KerasformerError:
         raise
@@ -136,7 +145,7 @@ def _as_logits(entries: Arrays, distribution: str) -> dict[str, np.ndarray]:
 
 
 def _compare_step(
-    engine: Step, references: Arrays, rows: int, count: int, rounding: Rounding | None = None
+    engine: Step, references: Arrays, rows: int, count: int, rounding: Rounding | None, read: States | None
 ) -> Fidelity:
     """Compares a model that generates; see `compare`. A `count` of 0 means free generation."""
     tokens = references["tokens"]
@@ -146,8 +155,9 @@ def _compare_step(
     for start in range(0, len(tokens), rows):
         part = slice(start, start + rows)
         batch = {key: array[part] for key, array in references.items() if array.ndim}
-        if count:
-            answers = _follow_in_steps(engine, batch, count)
+        if count or start >= _FREE:
+            longest = max(length for length in engine.step_lengths if length <= _AT_ONCE)
+            answers = _follow_in_steps(engine, batch, count or longest, read)
         else:
             answers, generated_tokens = _follow(engine, batch)
             free += list(generated_tokens)
@@ -166,7 +176,8 @@ def _compare_step(
     if "reading.losses" in references:
         all_losses, last = _compare_losses(engine, references, rows)
         scores.append(last)
-    generated = float((np.stack(free) == tokens)[asked & ~(made_up > 0)[:, None]].mean()) if free else None
+    compared = (asked & ~(made_up > 0)[:, None])[: len(free)]
+    generated = float((np.stack(free) == tokens[: len(free)])[compared].mean()) if free else None
     keras_perplexity, perplexity = (float(np.exp(np.concatenate(part).astype("float64").mean())) for part in all_losses)
     figures = _fidelity(scores, rounding)
     return replace(figures, generated=generated, perplexity=perplexity, keras_perplexity=keras_perplexity)
@@ -184,18 +195,22 @@ def _checked_tokens(engine: Step, tokens: np.ndarray) -> np.ndarray:
         raise ValueError(str(error)) from error
 
 
-def _follow_in_steps(engine: Step, references: Arrays, count: int) -> dict[str, np.ndarray]:
+def _follow_in_steps(engine: Step, references: Arrays, count: int, read: States | None) -> dict[str, np.ndarray]:
     """Returns answers along the recorded tokens, in steps of `count` tokens, and of one token for the remainder."""
     tokens = np.concatenate([references["input.first"], references["tokens"][:, :-1]], axis=1)
     tokens = _checked_tokens(engine, tokens)
     indices = references["output.logits.indices"]
-    state = engine.start(references["input.input_ids"], references["input.attention_mask"])
+    inputs, mask = references["input.input_ids"], references["input.attention_mask"]
+    prompts = inputs.tobytes()
+    state = engine.rewind(*read.pop(prompts)) if read and prompts in read else engine.start(inputs, mask)
     answers, position = [], 0
     while position < tokens.shape[1]:
         part = slice(position, position + (count if position + count <= tokens.shape[1] else 1))
         logits, state = engine.step(tokens[:, part], state)
         answers.append(received_entries(logits, indices[:, part]))
         position = part.stop
+    if read is not None:
+        read[prompts] = state, position
     return {key: np.concatenate([answer[key] for answer in answers], axis=1) for key in answers[0]}
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from kerasformer.bundle import Fidelity, Limits, Manifest, Role, Rounding, figure_line
 from kerasformer.bundle.interface import GENERATE
-from kerasformer.engines.fidelity.comparison import ROWS, compare
+from kerasformer.engines.fidelity.comparison import ROWS, States, compare
 from kerasformer.engines.fidelity.references import Arrays
 from kerasformer.engines.protocols import Forward, Step
 
@@ -69,10 +69,11 @@ def verify(
     rows, sample, steps = _rows(manifest), sample_of(references), list(manifest.of_role(Role.DECODE, Role.VERIFY))
     rounding = rounding or Rounding.of(manifest.fidelity)
     verification = Verification(compare(engine, references, rows, rounding=rounding))
+    read: States | None = {} if rows >= _STEP_TEXTS else None  # caches of all texts take memory
     for name in steps if len(steps) > 1 else ():
         limited = cast(Any, engine).limited_to({*manifest.signatures} - {*steps} | {name})
         count = max(limited.step_lengths)
-        verification.steps[name] = compare(limited, sample, rows, free=False, count=count, rounding=rounding)
+        verification.steps[name] = compare(limited, sample, rows, free=False, count=count, rounding=rounding, read=read)
     if GENERATE in manifest.signatures:
         verification.steps[GENERATE] = _generated_in_graph(engine, manifest, references)
     return verification

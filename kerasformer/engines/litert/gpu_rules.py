@@ -149,6 +149,8 @@ _SUPPORTED = (
     )
 )
 _NAMED = {"BROADCAST_TO", "GATHER_ND"}
+_WEIGHTED = {"FULLY_CONNECTED", "EMBEDDING_LOOKUP"}
+_NONE = np.zeros(0, "float32")
 _LOOKUPS = {"GATHER": 1, "EMBEDDING_LOOKUP": 0}
 """Operators that look up rows, and the place of the ids among their operands."""
 _MEASURED = frozenset("FLOAT32 FLOAT16 INT8 UINT8 INT4".split())
@@ -181,7 +183,10 @@ def _mixed_ranks(op: Operator) -> bool:
 
 
 def _beyond_halves(op: Operator) -> bool:
-    numbers = np.concatenate([np.zeros(0), *(o.numbers.reshape(-1) for o in op.inputs)])
+    constants = [o.numbers for o in op.inputs if o.numbers.size]
+    if not constants:
+        return False
+    numbers = np.concatenate(constants)
     if op.kind in ("SELECT", "SELECT_V2"):  # what is not chosen, such as NaN for indices out of range, does no harm
         numbers = numbers[~np.isnan(numbers)]
     return numbers.size > 0 and not np.abs(numbers).max() <= _LARGEST_HALF
@@ -568,7 +573,8 @@ def look_at(model: tflite.ModelT) -> tuple[GpuFinding, ...]:
 
 def _operators(model: tflite.ModelT, graph: tflite.SubGraphT) -> Iterator[tuple[Operator, str]]:
     """Yields the operators of a graph, each with the name of the weight that was last used before it."""
-    kinds, types = names(schema().BuiltinOperator), names(schema().TensorType)
+    tflite = schema()
+    kinds, types = names(tflite.BuiltinOperator), names(tflite.TensorType)
     codes = [kinds[code.builtinCode] for code in model.operatorCodes]
     outputs = {int(index) for index in graph.outputs}
     readers: dict[int, list[str]] = {}
@@ -588,16 +594,17 @@ def _operators(model: tflite.ModelT, graph: tflite.SubGraphT) -> Iterator[tuple[
             tensor = graph.tensors[index]
             shape = () if tensor.shape is None else tuple(int(size) for size in tensor.shape)
             details = getattr(tensor.quantization, "details", None)
-            stored = _has_values(model, tensor)
+            stored, read_by = _has_values(model, tensor), tuple(readers.get(index, ()))
+            weight = len(shape) == 2 and {*read_by} <= _WEIGHTED  # of which a file in float32 has hundreds of MB
             known[index] = Operand(
                 shape,
                 types[tensor.type],
                 stored or index in widened,
-                _numbers(model, tensor, shape, types[tensor.type]) if stored else np.zeros(0, "float32"),
+                _numbers(model, tensor, shape, types[tensor.type]) if stored and not weight else _NONE,
                 tensor.shapeSignature is not None and any(int(size) < 0 for size in tensor.shapeSignature),
-                isinstance(details, schema().BlockwiseQuantizationT),
+                isinstance(details, tflite.BlockwiseQuantizationT),
                 index in outputs,
-                tuple(readers.get(index, ())),
+                read_by,
                 writers.get(index),
             )
         return known[index]
@@ -631,5 +638,5 @@ def _numbers(model: tflite.ModelT, tensor: tflite.TensorT, shape: tuple[int, ...
     """Returns the values of a float32 constant; of a weight that is not yet written, there are none."""
     data = model.buffers[tensor.buffer].data
     if dtype != "FLOAT32" or len(data) != 4 * prod(shape):
-        return np.zeros(0, "float32")
+        return _NONE
     return np.frombuffer(bytes(data), "float32")

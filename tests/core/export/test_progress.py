@@ -47,6 +47,22 @@ def test_no_bar_without_a_terminal_or_with_false(monkeypatch):
     assert shown(None, io.StringIO(), monkeypatch) == shown(False, Terminal(), monkeypatch) == ""
 
 
+def test_lines_without_a_terminal_if_they_are_asked_for(monkeypatch):
+    now, stream = [0.0], io.StringIO()
+    monkeypatch.setattr(progress, "monotonic", lambda: now[0])
+    monkeypatch.setattr(sys, "stderr", stream)
+    with progress.progress_reporter(True) as report:
+        for now[0], stage in zip((5.0, 20.0, 40.0, 45.0), STAGES, strict=False):
+            report(*stage)
+        now[0] = 50.0
+    assert stream.getvalue().splitlines() == [
+        "load: 5.0 s; next: answer with Keras, about 95 s left",
+        "answer with Keras: 15.0 s; next: trace and convert, about 30 s left",
+        "trace and convert: 20.0 s; next: write weights, about 15 s left",
+        "write weights: 10.0 s; 50.0 s in all",
+    ]
+
+
 def test_the_share_grows_to_the_end():
     share = progress.Share()
     values = [share.after(*stage) for stage in [*STAGES, ("write weights", 1, 8), ("a stage of others", 1, 2)]]

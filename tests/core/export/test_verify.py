@@ -118,6 +118,8 @@ def test_an_unfaithful_export_is_an_error_with_figures_and_advice():
     message = str(caught.value)
     for part in ("largest error of at most 1e-06 of the scale", "Received: agreement ", "kf.search"):
         assert part in message
+    with pytest.raises(ExportMismatchError, match="at a first look at a few texts.*and equal tokens"):
+        verify.verify(folder, manifest, RECIPES["none"])
     with pytest.raises(ExportMismatchError, match="and equal tokens.*defect of the export"):
         verify.verify(folder, manifest, replace(RECIPES["none"], tolerance=1.0, min_agreement=0.0))
 
@@ -135,8 +137,14 @@ def test_one_wrong_kind_of_step_is_an_error(monkeypatch):
         outputs = run_one(name, *rest)
         return {key: value + 1 if name == steps[0] else value for key, value in outputs.items()}
 
+    prompts, start = [], type(engine).start
+    monkeypatch.setattr(
+        type(engine), "start", lambda self, ids, mask: prompts.append(ids.tobytes()) or start(self, ids, mask)
+    )
     used = verification.verify(engine, manifest, bundle.read_references(folder))
     assert set(used.steps) == set(steps) and not used.failed(bundle.Limits(1e-4, 1.0))
+    sample = verification.sample_of(bundle.read_references(folder))["input.input_ids"]
+    assert prompts.count(sample.tobytes()) == 2, "each step signature reads the prompts again"
     monkeypatch.setattr(engine._engine, "run", wrong)
     found = verification.verify(engine, manifest, bundle.read_references(folder))
     assert steps[0] in found.failed(bundle.Limits(1e-4, 1.0))

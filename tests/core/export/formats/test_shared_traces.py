@@ -14,9 +14,10 @@ from tests.core.export.tflite_bundles import operators
 
 LENGTHS = (16, 40, 64)
 # Traces of the texts that are read, and of all functions: a window has another form for short texts, and a text as long
-# as the encoder's capacity needs no padding.
+# as the encoder's capacity needs no padding. A decoder reads a prompt and checks guessed tokens in the same way.
 CASES = [
     ("bert-text-classification", 1, 1),
+    ("gpt2-text-generation", 0, 3),
     pytest.param("modernbert-token-classification", 3, 3, marks=pytest.mark.grid),
     pytest.param("t5-text2text-generation", 2, 5, marks=pytest.mark.grid),
 ]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
 from kerasformer import zoo
 from kerasformer.bundle.recipes import RECIPES, Recipe
@@ -108,6 +109,26 @@ def test_kernels_are_rounded_with_the_inputs_that_the_model_computes(monkeypatch
             assert (kernel.levels == expected[path].levels).mean() > 0.99  # a few are between two levels
             assert not (kernel.levels == nearest(values[path], grid).levels).all()
     assert not any(ranges.rounded for ranges in calibrate(model, texts).values())
+
+
+def test_no_more_threads_than_cores_round_kernels(monkeypatch):
+    threads, rounded = [], calibration._rounded
+
+    def observed(kernels, moments):
+        threads.extend(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
+        return rounded(kernels, moments)
+
+    monkeypatch.setattr(calibration, "_rounded", observed)
+    kernels = {path: CalibratedKernel(lambda: KERNEL, 48, GRIDS["onnx, blocks"]) for path in ("a", "b")}
+    for cores, memory, expected in ((2, 1 << 30, 1), (2, 1, 2)):
+        monkeypatch.setattr(calibration.os, "cpu_count", lambda cores=cores: cores)
+        monkeypatch.setattr(calibration, "_MOMENT_BYTES", memory)
+        sums = {path: calibration._Moments(48, 400) for path in kernels}
+        for moments in sums.values():
+            moments.add(INPUTS)
+        assert len(list(calibration._in_threads(kernels, [("a",), ("b",)], sums))) == 2
+        assert set(threads) == {expected}
+        threads.clear()
 
 
 @pytest.mark.parametrize("layout", [TfliteLayout(), OnnxLayout()], ids=["tflite", "onnx"])
