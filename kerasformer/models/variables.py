@@ -118,8 +118,6 @@ def replace_value(variable: keras.Variable, value: Tensor, keep: bool) -> Callab
     """
     source = source_of(variable)
     original = variable._value if keep or source is None else None
-    if original is None and variable._value is not None:
-        _free(variable._value)
     variable._value = None
     variable._initialize(value)
 
