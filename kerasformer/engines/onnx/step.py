@@ -161,6 +161,8 @@ class OnnxStep:
             )
         self.capacity = manifest.capacity
         self._encoder_capacity = manifest.encoder_capacity
+        # Manifests of version 1 do not say which tensors share memory.
+        self._fused = self._decoder.in_place or manifest.profile == "ort"
         self._digest = manifest.model_digest
         self.vocab_size = int(self._decoder.signature.outputs[LOGITS].shape[-1])
         self.input_vocab_size = manifest.info.input_vocab_size(self.vocab_size)
@@ -197,7 +199,7 @@ class OnnxStep:
 
     def _process(self, ids: np.ndarray, state: _State) -> tuple[np.ndarray, _State]:
         """Returns the logits of the next tokens, both in the row order of the caches."""
-        if len(ids) == 1 or not state.length or not self._decoder.in_place:
+        if len(ids) == 1 or not state.length or not self._fused:
             return self._advance(ids, state, logits=True)
         # With filled caches, fused attention supports several tokens only for a single row.
         parts = []
