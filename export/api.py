@@ -106,15 +106,15 @@ def export(
             unknown, or would be ignored for this format, model or recipe.
         MissingExtraError: A required converter or runtime is not installed.
     """
+    recipe = find_recipe("none" if quantize is None else quantize)
     options = checked(ExportOptions, options, "an export")
     format = check("format", format, optional(STRING))
     format = ALIASES.get(format or "", format)
     target = options.get("target")
     runtime = find_target(format if target is None and format in TARGETS else target)
     file_format = find_format(runtime.check_options(options, format))
-    if quantize is None and file_format.streams_weights and isinstance(model, str | Path):
-        quantize = "stored" if is_quantized(Path(model)) else None
-    recipe = find_recipe(quantize)
+    if quantize is None and file_format.streams_weights and isinstance(model, str | Path) and is_quantized(model):
+        recipe = find_recipe("stored")
     file_format.check(options, recipe.name)
     _check_model(model)
     if "tokenizer" in options:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from kerasformer.extras import tool
 from kerasformer.files.reading import JsonMapping, JsonObject
-from kerasformer.files.sources import READERS, is_foreign
+from kerasformer.files.sources import READERS, is_foreign, resolve
 from kerasformer.files.tensors import TensorFile, open_tensors
 
 CONVERTERS = dict.fromkeys(("keras_hub", "keras_nlp"), "kerasformer.tools.interop.keras_hub.conversion")
@@ -45,8 +45,9 @@ def read_foreign(path: Path) -> ForeignCheckpoint:
     return getattr(tool(module), name)(path)
 
 
-def is_quantized(path: Path) -> bool:
-    """Whether a path is that of a file in another library's format with weights in integers."""
+def is_quantized(source: str | Path) -> bool:
+    """Whether a source of `resolve` is a file in another library's format with weights in integers."""
+    path = resolve(source)
     return is_foreign(path) and read_foreign(path).tensors().quantized
 
 

@@ -55,11 +55,17 @@ def divergence(model: Any, calibration: Calibration, windows: np.ndarray) -> flo
 
 
 @pytest.mark.parametrize(
-    ("format", "recipe"),
-    [("litert", LOOSE), ("onnx", LOOSE), pytest.param("litert", replace(LOOSE, tables="int4"), marks=pytest.mark.grid)],
+    ("format", "recipe", "rate", "share"),
+    [
+        ("litert", LOOSE, 0.02, 0.8),
+        ("onnx", LOOSE, 3.0, 1.0),  # far too fast: what becomes worse is dropped
+        pytest.param("litert", replace(LOOSE, tables="int4"), 0.02, 0.8, marks=pytest.mark.grid),
+    ],
     ids=["litert", "onnx", "litert-tables"],
 )
-def test_files_have_the_learned_scales(monkeypatch: Any, tmp_path: Any, format: str, recipe: Recipe) -> None:
+def test_files_have_the_learned_scales(
+    monkeypatch: Any, tmp_path: Any, format: str, recipe: Recipe, rate: float, share: float
+) -> None:
     calls: list[tuple[Calibration, Calibration, np.ndarray]] = []
     learn_scales, stages = api.learn_scales, []
 
@@ -69,7 +75,7 @@ def test_files_have_the_learned_scales(monkeypatch: Any, tmp_path: Any, format: 
 
     monkeypatch.setattr(api, "learn_scales", recorded)
     monkeypatch.setattr(learned_scales, "_FEWEST", 1024)
-    monkeypatch.setattr(learned_scales, "_RATE", 0.02)
+    monkeypatch.setattr(learned_scales, "_RATE", rate)
     model = decoder()
     options: dict[str, Any] = {"calibration": TEXTS, "progress": lambda *stage: stages.append(stage), "capacity": 32}
     options |= {"texts": tiny_text.CORPUS[:2]}
@@ -77,7 +83,8 @@ def test_files_have_the_learned_scales(monkeypatch: Any, tmp_path: Any, format: 
         options |= {"prefill_lengths": [8], "cache_lengths": [], "batch_sizes": [2], "verify_lengths": [2]}
     bundle = model.export(tmp_path / "bundle", format, recipe, **options)
     ((first, learned, windows),) = calls
-    assert divergence(model, learned, windows) < 0.8 * divergence(model, first, windows)
+    held_out = windows[:: learned_scales._HELD_OUT]
+    assert divergence(model, learned, held_out) < share * divergence(model, first, held_out)
     read = stored(model, format, bundle.path)
     for path, ranges in learned.items():
         if ranges.rounded is None:
@@ -86,7 +93,7 @@ def test_files_have_the_learned_scales(monkeypatch: Any, tmp_path: Any, format: 
         assert before is not None and np.array_equal(before.levels, after.levels)
         assert np.all(before.scales * after.scales > 0) and not np.array_equal(before.scales, after.scales)
         np.testing.assert_array_equal(read[below_model(path)], after.values(), err_msg=path)
-    steps = len(windows) // 2
+    steps = (len(windows) - len(held_out)) // 2
     assert ("learn scales, 0 min left", steps, steps) in stages
     assert bundle.manifest.recipe["rounding"] == "distilled"
     assert bundle.manifest.recipe["calibration"]["texts"] == len(TEXTS)
