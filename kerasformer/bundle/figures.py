@@ -226,6 +226,15 @@ def figure_rows(figures: JsonMapping) -> list[tuple[str, str]]:
     return rows
 
 
+def agreement_text(figures: JsonMapping) -> str:
+    """Returns in words how far a bundle's answers are those of Keras, from the fields of a `Fidelity`."""
+    if figures.get("cosine") is not None:
+        return f"embeddings with a mean cosine similarity of {figures['cosine']:.4f} with those of Keras"
+    what = "answer" if figures.get("generated") is None else "next token"
+    same = round(figures["agreement"] * figures["answers"])
+    return f"the same {what} as Keras in {same:,} of {figures['answers']:,} cases"
+
+
 def figure_line(figures: JsonMapping) -> str:
     """Returns the rows of `figure_rows` in one line."""
     return "; ".join(map(" ".join, figure_rows(figures)))

@@ -130,7 +130,7 @@ def export(
 
     Bundles run in LiteRT, ONNX Runtime or the runtime that --target specifies.
     """
-    from kerasformer.bundle import browser_warning, figure_line
+    from kerasformer.bundle import agreement_text, browser_warning
 
     free_tensors()
     require("keras", "export")
@@ -152,7 +152,7 @@ def export(
         )
         return
     table(str(written), ["file", "bytes"], [[name, f"{size:,}"] for name, size in written.files.items()])
-    say(f"Against Keras: {figure_line(written.fidelity)}")
+    say(f"{written.model_bytes / 1e6:.1f} MB; {agreement_text(written.fidelity)}. README.md there has all figures.")
     say(recipe_line(manifest.recipe, default=manifest.recipe["name"] == "none"))
     if note := fallback_text(manifest.recipe):
         say(note)
