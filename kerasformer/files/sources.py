@@ -178,7 +178,7 @@ def _roots(folder: Path) -> list[Path]:
 def _in_package(name: str) -> Path:
     """Returns the folder of the checkpoint, or the file of `READERS`, that an installed package has."""
     try:
-        files = metadata.distribution(name).files or []
+        files = [file for file in metadata.distribution(name).files or [] if ".." not in file.parts]
     except (metadata.PackageNotFoundError, ValueError) as error:
         raise SourceError(
             f"{PACKAGE}{name} is in a Python package that is not installed: pip install {name}"

