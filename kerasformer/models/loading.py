@@ -6,6 +6,7 @@ Called by `kerasformer.load`, and by pipelines and exports for the folder of a c
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -143,10 +144,15 @@ def load(
         model = converter.from_model(source, task, request=request, dtype=dtype)
     else:
         path = sources.resolve(source, revision=revision, token=token)
-        model = _load(path, task, request, name=str(source).rstrip("/").split("/")[-1], **options)
+        model = _load(path, task, request, name=_keras_name(str(source)), **options)
     if tokenizer is not None:
         _set_tokenizer(model, tokenizer)
     return model
+
+
+def _keras_name(source: str) -> str:
+    """Returns the last part of a path or id; TensorFlow takes no space, umlaut or colon, and only some at the start."""
+    return re.sub(r"[^A-Za-z0-9_.-]|^[^A-Za-z0-9.]", "_", source.rstrip("/").split("/")[-1]).lstrip("_-") or "model"
 
 
 def _of_live_model(

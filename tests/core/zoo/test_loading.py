@@ -518,6 +518,13 @@ def test_no_random_initializer_runs(bert, monkeypatch):
     assert_same(bert, zoo.load(bert.folder))
 
 
+@pytest.mark.parametrize("name", ["größe 1", "_a:b", "(1)"])
+def test_a_folder_whose_name_tensorflow_does_not_take(name, bert, tmp_path):
+    model = zoo.load(shutil.copytree(bert.folder, tmp_path / name))
+    assert_same(bert, model)
+    keras.Model.predict(model, {"input_ids": np.ones((1, 4), "int32")}, verbose=0)  # traces the model by its name
+
+
 MEMORY = """
 import re, sys
 from pathlib import Path
