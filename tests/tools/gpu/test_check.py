@@ -33,7 +33,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_drivers(tmp_path, monkeypatch):
-    """The one that is named, those of the machine, one in software, or an error with what installs one."""
+    """The one that is named, those of a machine with a GPU, one in software, or an error with what installs one."""
     monkeypatch.setattr(driver.ctypes.util, "find_library", lambda name: f"lib{name}.so.1")
     named, other = tmp_path / "named.json", tmp_path / "software.json"
     named.write_text("{}")
@@ -46,7 +46,13 @@ def test_drivers(tmp_path, monkeypatch):
         find_driver({})
     other.write_text("{}")
     assert find_driver({}) == {"VK_ICD_FILENAMES": str(other)}
+    monkeypatch.setattr(driver, "_DEVICES", (str(tmp_path / "renderD*"),))
     monkeypatch.setattr(driver, "_SYSTEM", (str(tmp_path),))
+    assert find_driver({}) == {"VK_ICD_FILENAMES": str(other)}
+    (tmp_path / "renderD128").touch()
+    assert find_driver({}) == {}
+    (tmp_path / "renderD128").unlink()
+    monkeypatch.setattr(driver, "_SOFTWARE", ())
     assert find_driver({}) == {}
     monkeypatch.setattr(driver.ctypes.util, "find_library", lambda name: None)
     with pytest.raises(InputError, match=r"Vulkan's loader, libvulkan.so.1, which was not found; on Debian: apt-get"):
