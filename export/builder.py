@@ -6,14 +6,11 @@ Called by `api`, for a recipe and those that it falls back to.
 from __future__ import annotations
 
 import importlib.metadata
-import shutil
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -23,7 +20,7 @@ from kerasformer.bundle import Fidelity, GpuFinding, Manifest, Rounding, Signatu
 from kerasformer.bundle.export_options import GPU
 from kerasformer.bundle.recipes import RECIPES, Recipe
 from kerasformer.engines.fidelity.comparison import record_rounding
-from kerasformer.engines.litert.float_weights import with_float_weights
+from kerasformer.engines.litert.float_weights import computing_on_cpu
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.base import Converted, Format, InPlace
 from kerasformer.export.formats.registry import find_format
@@ -84,6 +81,7 @@ class BundleBuilder:
             capacity=self.job.capacity,
             encoder_capacity=self.job.encoder_capacity,
             profile=self.job.profile,
+            accelerator=self.job.accelerator,  # type: ignore[arg-type]
             versions=_versions(self.format),
         )
 
@@ -126,7 +124,7 @@ class BundleBuilder:
         """
         self.report("verify", 0, 0)
         rounding = None if self.job.model.generates else partial(self._rounding, recipe)
-        with self._for_cpu() as folder:
+        with computing_on_cpu(self.folder, self.manifest()) as folder:
             return verify(folder, self.manifest(), self._limits(recipe), rounding=rounding)
 
     def look(self, recipe: Recipe) -> str:
@@ -139,26 +137,10 @@ class BundleBuilder:
             ExportMismatchError: They are less faithful than the recipe promises.
         """
         self.report("verify", 0, 0)
-        with self._for_cpu() as folder:
+        with computing_on_cpu(self.folder, self.manifest()) as folder:
             figures = first_look(folder, self.manifest(), self._limits(recipe))
         passed = "a comparison" if figures is None else "a first look"
         return f"{passed} ({bundle.figure_line((figures or self.verify(recipe)).to_dict())})"
-
-    @contextmanager
-    def _for_cpu(self) -> Iterator[Path]:
-        """Yields a folder whose files compute on the CPU what those of the bundle compute on their processor.
-
-        A GPU rounds no activations, as the CPU's kernels for integer weights do: its files have float weights there.
-        """
-        if self.job.accelerator != GPU:
-            yield self.folder
-            return
-        with TemporaryDirectory(dir=self.folder.parent) as copy:
-            folder = Path(shutil.copytree(self.folder, copy, dirs_exist_ok=True))
-            for path in self.format.model_files(folder):
-                if (content := with_float_weights(path.read_bytes())) is not None:
-                    path.write_bytes(content)
-            yield folder
 
     def supports(self, recipe: Recipe) -> bool:
         """Returns whether the target runs files of a recipe."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping
 from pathlib import Path
 
-from kerasformer.bundle import REFERENCES, Manifest, Role, Signature, TensorInfo, figure_rows
+from kerasformer.bundle import GPU, REFERENCES, Manifest, Role, Signature, TensorInfo, figure_rows
 from kerasformer.bundle.interface import ADAPTERS, CACHES, CROSS_CACHES, Kind, without_row, without_sizes
 from kerasformer.bundle.recipes import WHEN, fallback_text, stored_rows
 from kerasformer.export.card.credits import Credits
@@ -132,10 +132,16 @@ def gpu(manifest: Manifest) -> str:
     measured = "what LiteRT 2.3's GPU delegate, measured on WebGPU, computes wrongly or leaves to the CPU"
     compare = "`kerasformer verify FOLDER --accelerator gpu` runs it there; compare it on the phone, too."
     if not findings:
+        figures = ""
+        if manifest.accelerator == GPU:
+            figures = """
+It was compared with Keras by float copies of its weights, since a GPU rounds no activations. A CPU rounds them to eight
+bits where weights are integers, and may answer otherwise.
+"""
         return f"""## On a phone's GPU
 
 The file has nothing of {measured}. {compare}
-"""
+{figures}"""
     rows = "\n".join(
         f"| {_GPU_EFFECTS[finding.effect]} | {markdown(finding.what)} | {finding.operators} | "
         f"{markdown(finding.example)} | {markdown(finding.source)} |"

@@ -95,6 +95,8 @@ class Manifest:
         files: SHA-256 of every other file of the bundle, by its path relative to the folder.
         fidelity: Figures of the comparison with the Keras model.
         versions: Versions of the packages used for the export.
+        accelerator: `"gpu"` for TFLite files for LiteRT's GPU delegate, whose figures are those of float copies of
+            their weights, as a GPU computes; otherwise `"cpu"`.
         gpu_findings: What LiteRT's GPU delegate is known to compute wrongly or to leave to the CPU; `None` for other
             formats, and for files that were not looked at.
         format_version: Version of the manifest format.
@@ -110,6 +112,7 @@ class Manifest:
     files: dict[str, str] = field(default_factory=dict)
     fidelity: JsonObject = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    accelerator: Literal["cpu", "gpu"] = "cpu"
     gpu_findings: tuple[GpuFinding, ...] | None = None
     format_version: int = FORMAT_VERSION
 

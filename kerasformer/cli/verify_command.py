@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,7 +27,8 @@ def verify(
 ) -> None:
     """Compare a bundle with its Keras model, or a TFLite file on a GPU with the CPU.
 
-    The answers of the Keras model are recorded in the bundle, so that Keras is not needed.
+    The answers of the Keras model are recorded in the bundle, so that Keras is not needed. A bundle for a GPU is
+    compared with float copies of its weights, since a GPU rounds no activations, as the CPU's kernels do.
     """
     if accelerator is not None:
         return _verify_on_gpu(source, accelerator, as_json)
@@ -40,7 +42,7 @@ def verify(
             "To evaluate it on texts: kerasformer eval SOURCE --data FILE"
         )
     from kerasformer.bundle import figure_rows
-    from kerasformer.engines import open_engine
+    from kerasformer.engines import computing_on_cpu, open_engine
     from kerasformer.engines import verify as compare
     from kerasformer.pipelines import QUALITY, compare_quality, pipeline_of
     from kerasformer.tokenization import Tokenizer
@@ -48,11 +50,13 @@ def verify(
     def opened(folder: Path, manifest: Any) -> tuple[Any, ...]:
         references = bundle.read_references(folder)
         tokenizer = Tokenizer.load(folder) if QUALITY in references else None
-        return manifest, open_engine(folder, manifest, threads), tokenizer, references
+        files = copies.enter_context(computing_on_cpu(folder, manifest))
+        return manifest, open_engine(files, manifest, threads), tokenizer, references
 
-    with process.compact_loading():
-        manifest, engine, tokenizer, references = bundle.load(folder, opened)
-    limits, verification = manifest.promise, compare(engine, manifest, references)
+    with ExitStack() as copies:
+        with process.compact_loading():
+            manifest, engine, tokenizer, references = bundle.load(folder, opened)
+        limits, verification = manifest.promise, compare(engine, manifest, references)
     figures, failed = verification.fidelity, verification.failed(limits)
     if QUALITY in references:
         pipe = pipeline_of(engine, manifest.info, tokenizer)
@@ -62,6 +66,7 @@ def verify(
         print_json({**figures.to_dict(), "steps": steps, "faithful": not failed})
     else:
         name = manifest.recipe.get("name", "")
+        name += " for a GPU, with float copies of its weights," if manifest.accelerator == bundle.GPU else ""
         table(f"{folder}: {manifest.format} {name} against Keras", ["measure", "value"], figure_rows(figures.to_dict()))
         say(verification.verdict(limits))
     if failed:

@@ -26,7 +26,7 @@ from kerasformer.engines.fidelity.references import (
 )
 from kerasformer.engines.fidelity.verification import verify
 from kerasformer.engines.likelihood import log_probabilities, next_distributions, next_log_probabilities
-from kerasformer.engines.litert.float_weights import with_float_weights
+from kerasformer.engines.litert.float_weights import computing_on_cpu, with_float_weights
 from kerasformer.engines.litert.gpu_rules import gpu_findings
 from kerasformer.engines.protocols import (
     AdaptableEngine,
@@ -59,6 +59,7 @@ __all__ = [
     "Step",
     "WholeTexts",
     "check_capacity",
+    "computing_on_cpu",
     "continues_prompts",
     "gpu_findings",
     "input_vocab_size",

@@ -1,18 +1,46 @@
 """TFLite files with float weights in place of integers: on a CPU, they compute what the integers do on a GPU.
 
-Called by `tools.gpu` and by the verification of exports for a GPU. The CPU's kernels for integer weights round
-activations, which the GPU's do not.
+Called by `tools.gpu`, by exports for a GPU, and by `kerasformer verify` for their bundles. The CPU's kernels for
+integer weights round activations, which the GPU's do not.
 """
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
+from kerasformer.bundle import GPU, Manifest
 from kerasformer.engines.litert.flatbuffer_schema import names, schema
 
 _LARGEST = 2**31 - 1
+
+
+@contextmanager
+def computing_on_cpu(folder: Path, manifest: Manifest) -> Iterator[Path]:
+    """Yields a folder whose files compute on the CPU what those of a bundle compute on their processor.
+
+    Args:
+        folder: Folder of the bundle.
+        manifest: Its manifest.
+
+    Returns:
+        The folder; for a bundle for a GPU, a temporary copy with float weights.
+    """
+    if manifest.accelerator != GPU:
+        yield folder
+        return
+    with TemporaryDirectory(ignore_cleanup_errors=True) as copy:
+        copied = Path(shutil.copytree(folder, copy, dirs_exist_ok=True))
+        for file in {signature.file for signature in manifest.signatures.values()}:
+            if (content := with_float_weights((copied / file).read_bytes())) is not None:
+                (copied / file).write_bytes(content)
+        yield copied
 
 
 def with_float_weights(content: bytes) -> bytes | None:

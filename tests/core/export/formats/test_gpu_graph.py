@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 from ai_edge_litert import interpreter
+from typer.testing import CliRunner
 
 import kerasformer as kf
 from kerasformer import bundle
 from kerasformer.bundle.recipes import recipe
+from kerasformer.cli import app
 from kerasformer.engines.litert.gpu_rules import gpu_findings, look_at
 from kerasformer.errors import ExportError, InputError
 from kerasformer.export.formats.tflite import flatbuffer
@@ -236,6 +238,12 @@ def test_an_export_for_a_gpu(name, quantize, tmp_path):
     )
     assert exported.manifest.gpu_findings == ()
     assert "nothing of what LiteRT 2.3's GPU delegate" in (tmp_path / "gpu/README.md").read_text()
+    # As the export compared it: the CPU's kernels for int8 would give other figures.
+    verified = json.loads(CliRunner().invoke(app, ["verify", str(tmp_path / "gpu"), "--json"]).stdout)
+    recorded = exported.manifest.fidelity
+    assert verified["faithful"]
+    figures = [name for name in ("max_error", "agreement", "divergence") if recorded[name] is not None]
+    assert [verified[name] for name in figures] == pytest.approx([recorded[name] for name in figures], rel=1e-4)
     report = check_gpu(tmp_path / "gpu")
     assert report.is_right() and not report.on_cpu, (report.verdict(), report.worst_outputs())
 
