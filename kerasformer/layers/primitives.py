@@ -232,6 +232,11 @@ def lowering(primitives: Primitives) -> Iterator[None]:
         _active.reset(token)
 
 
+def is_lowered() -> bool:
+    """Returns whether a context of `lowering` is active."""
+    return _active.get() is not _default
+
+
 _needs_weights: ContextVar[bool] = ContextVar("kerasformer_needs_weights", default=False)
 
 

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import keras
 
+from kerasformer.layers.equal_layers import WithEqualLayers
 from kerasformer.layers.layer_types import Outputs
+from kerasformer.layers.primitives import is_lowered, lowering
 from kerasformer.layers.tensor import Tensor, TensorFunction
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ def compiled(
     """
     backend = keras.backend.backend()
     if backend == "tensorflow":
-        return Graphs(function, jit_compile, any_length)
+        return Graphs(_with_equal_layers(function, model), jit_compile, any_length)
     if backend == "jax":
         import jax
 
@@ -48,6 +50,19 @@ def compiled(
             return function(*arguments)
 
     return without_gradient
+
+
+def _with_equal_layers(function: TensorFunction, model: keras.Model) -> TensorFunction:
+    """Returns the function in which equal layers are traced once, unless the caller computes them in its own way."""
+
+    def call(*arguments: Tensor) -> Tensor | Outputs:
+        if is_lowered():
+            return function(*arguments)
+        scope = keras.StatelessScope([(variable, variable.value) for variable in model.variables])
+        with scope, lowering(WithEqualLayers(scope.state_mapping)):
+            return function(*arguments)
+
+    return call
 
 
 def stored(model: keras.Model, key: tuple[object, ...], make: Callable[[], _Compiled]) -> _Compiled:

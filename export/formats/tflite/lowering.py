@@ -11,10 +11,10 @@ import numpy as np
 from kerasformer.bundle.recipes import Recipe
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.tflite.storage import form_of
-from kerasformer.export.graph.equal_layers import EqualLayers
 from kerasformer.extras import require
 from kerasformer.layers.attention_call import HeadAttentionCall
 from kerasformer.layers.attention_spec import Rotary
+from kerasformer.layers.equal_layers import EqualLayers
 from kerasformer.layers.layer_types import LayerArguments, Outputs
 from kerasformer.layers.primitives import LowRankProduct, Primitives, Weight
 from kerasformer.layers.tensor import Tensor

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from kerasformer import zoo
-from kerasformer.export.graph.equal_layers import EqualLayers
 from kerasformer.extras import require
 from kerasformer.layers import DecoderLayer, StaticCache, Visibility
+from kerasformer.layers.equal_layers import EqualLayers
 from kerasformer.layers.primitives import Primitives, lowering
+from kerasformer.models.keras_engine import KerasStep
+from kerasformer.models.keras_forward import KerasForward
 
 SIZES = {"vocab_size": 32, "hidden_dim": 16, "intermediate_dim": 24, "num_heads": 4, "num_key_value_heads": 2}
 SLOTS = 8
@@ -102,3 +104,17 @@ def test_layers_with_other_storage_or_settings_are_not_shared(traced: list[str])
     shared, expected = answers(model)
     assert traced[:3] == ["layer_0", "layer_1", "layer_3"]
     np.testing.assert_allclose(shared[0], expected[0], atol=1e-5)
+
+
+def test_engines_trace_equal_layers_once(traced: list[str]) -> None:
+    """A model of thirty layers answers first in half the time."""
+    model = plain()
+    ids = np.arange(6, dtype="int32")[None]
+    received = KerasForward(model).run({"input_ids": ids, "attention_mask": np.ones_like(ids)})["logits"]
+    assert len(traced) == 2
+    np.testing.assert_allclose(received, model({"input_ids": ids}), atol=1e-5)
+    step = KerasStep(model, 16, jit_compile=True)
+    traced.clear()
+    logits, _ = step.step(ids[:, -1:], step.start(ids, np.ones_like(ids)))
+    assert len(traced) == 4  # two for the prompt, and two for a step
+    np.testing.assert_allclose(logits[:, -1], received[:, -1], atol=1e-5)

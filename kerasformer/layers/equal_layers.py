@@ -1,6 +1,9 @@
 """Equal layers of a stack as calls of one TensorFlow function, which is traced once for all of them.
 
-Tracing a layer takes far longer than calling a function. Converters inline the calls, so that the result is the same.
+Tracing a layer takes far longer than calling a function. TensorFlow and its converters inline the calls, so that the
+result is the same.
+
+Called by `models.compilation`, and by the export to TFLite.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import numpy as np
 
 from kerasformer.extras import require
 from kerasformer.layers.layer_types import LayerArguments, Outputs
+from kerasformer.layers.primitives import Primitives
 from kerasformer.layers.tensor import Tensor, TensorFunction
 from kerasformer.layers.visibility import Visibility
 
@@ -31,7 +35,9 @@ class EqualLayers:
     """
 
     def __init__(
-        self, placeholders: Sequence[MutableMapping[int, Tensor]], storage: Callable[[keras.Variable], Hashable]
+        self,
+        placeholders: Sequence[MutableMapping[int, Tensor]],
+        storage: Callable[[keras.Variable], Hashable] = lambda variable: None,
     ) -> None:
         self._placeholders, self._storage = placeholders, storage
         self._functions: dict[Hashable, tuple[TensorFunction, Any] | None] = {}
@@ -134,6 +140,21 @@ class EqualLayers:
             return value.shape, value.dtype.str, value.tobytes()
         self._alive.append(value)
         return id(value)
+
+
+class WithEqualLayers(Primitives):
+    """Plain primitives with equal layers as calls of one function.
+
+    Args:
+        values: The tensors that take the place of variables, by the `id` of the variable.
+    """
+
+    def __init__(self, values: MutableMapping[int, Tensor]) -> None:
+        self._layers = EqualLayers([values])
+
+    def layer(self, layer: keras.layers.Layer, x: Tensor, arguments: LayerArguments) -> Tensor | Outputs:
+        """Applies a layer, which is traced once for all equal ones."""
+        return self._layers.call(layer, x, arguments)
 
 
 _BOOKKEEPING = frozenset(vars(keras.layers.Layer()))
