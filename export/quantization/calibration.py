@@ -18,14 +18,12 @@ from keras import ops
 
 from kerasformer.basics.progress import CountProgress
 from kerasformer.bundle.recipes import Recipe
-from kerasformer.engines.fidelity.references import single_texts
 from kerasformer.errors import ExportError
 from kerasformer.export.quantization.compensation import Grid, RoundedKernel, round_kernels
-from kerasformer.export.quantization.sample_inputs import Passages, as_inputs, passages
+from kerasformer.export.quantization.sample_inputs import Passages, as_inputs, batches, passages
 from kerasformer.extras import require
 from kerasformer.layers.primitives import Primitives, Weight, lowering
 from kerasformer.layers.tensor import Tensor
-from kerasformer.models.compilation import compiled
 from kerasformer.models.pretrained import PretrainedModel
 
 _MOMENT_BYTES = 1 << 30
@@ -140,8 +138,8 @@ def calibrate(
     Args:
         model: A model of the zoo, with any backend.
         texts: Texts of the kind that the model is used for, or `passages` of them.
-        progress: Called with the number of texts read and their total. The model reads the texts several times if the
-            moments of the inputs of `kernels` do not fit into memory at once.
+        progress: Called with the number of batches of texts read and their total. The model reads the texts several
+            times if the moments of the inputs of `kernels` do not fit into memory at once.
         kernels: Kernels to round, by path; none by default.
 
     Returns:
@@ -153,20 +151,19 @@ def calibrate(
     kernels = kernels or {}
     sampled = any(kernel.grid.bits == 4 for kernel in kernels.values())
     arrays = texts if isinstance(texts, Mapping) else passages(model, texts, sampled)
-    count, tokens = len(arrays["input_ids"]), int(arrays["attention_mask"].sum())
-    groups = _same_inputs(model, arrays, kernels) if kernels else []
-    # The last layers first: only the first pass computes all products, and each later one fewer layers.
-    portions = list(_portions([(group, kernels[group[0]].width) for group in reversed(groups)], tokens))
+    parts, tokens = batches(model, arrays), int(arrays["attention_mask"].sum())
+    groups = _same_inputs(model, parts[0], kernels) if kernels else []
+    portions = list(_portions([(group, kernels[group[0]].width) for group in groups], tokens))
     ranges: dict[str, Ranges] = {}
     rounded: dict[str, RoundedKernel] = {}
     for index, portion in enumerate(portions):
 
-        def report(done: int, start: int = index * count) -> None:
+        def report(done: int, start: int = index * len(parts)) -> None:
             if progress is not None:
-                progress(start + done, len(portions) * count)
+                progress(start + done, len(portions) * len(parts))
 
         sums = {group[0]: _Moments(kernels[group[0]].width, tokens) for group in portion}
-        measured = _measured(model, arrays, sums, report, extents=not index)
+        measured = _measured(model, parts, sums, report, extents=not index)
         ranges = ranges or measured
         for group, of_group in zip(portion, _in_threads(kernels, portion, sums), strict=True):
             rounded |= dict(zip(group, of_group, strict=True))
@@ -174,7 +171,7 @@ def calibrate(
 
 
 def _same_inputs(
-    model: PretrainedModel, arrays: Passages, kernels: Mapping[str, CalibratedKernel]
+    model: PretrainedModel, passage: Passages, kernels: Mapping[str, CalibratedKernel]
 ) -> list[tuple[str, ...]]:
     """Returns groups of kernels that are rounded with the same moments to the same grid, in the order of their use.
 
@@ -182,7 +179,7 @@ def _same_inputs(
     """
     observer = _Observer(kernels)
     with lowering(observer):
-        model(as_inputs(next(single_texts(arrays))), training=False)
+        model({name: array[:1] for name, array in as_inputs(passage).items()}, training=False)
     groups: dict[Hashable, list[str]] = {}
     for path, inputs in observer.inputs.items():
         same = tuple(map(id, inputs)), kernels[path].grid, kernels[path].table
@@ -238,7 +235,7 @@ class _Moments:
 
 def _measured(
     model: PretrainedModel,
-    arrays: Passages,
+    parts: Sequence[Passages],
     sums: Mapping[str, _Moments],
     report: Callable[[int], None],
     extents: bool,
@@ -253,15 +250,14 @@ def _measured(
             path: ops.concatenate([ops.reshape(x, (-1, x.shape[-1])) for x in tensors])
             for path, tensors in observer.inputs.items()
         }
-        if not extents:  # a graph then computes no more than these inputs need
+        if not extents:
             return {"inputs": rows}
         channels = {path: tensor for path, tensor in observer.channels.items() if path not in observer.tables}
         return {"extents": observer.extents, "channels": channels, "inputs": rows}
 
-    run = compiled(read, model, jit_compile=False, any_length=True)
     measured: dict[str, dict[str, np.ndarray]] = {"extents": {}, "channels": {}}
-    for done, passage in enumerate(single_texts(arrays), start=1):
-        results = run(as_inputs(passage))
+    for done, batch in enumerate(parts, start=1):  # a graph would take longer to trace than it saves
+        results = read(as_inputs(batch))
         for path, rows in results.pop("inputs").items():
             sums[path].add(ops.convert_to_numpy(rows))
         for kind, extremes in results.items():

@@ -2,13 +2,13 @@
 
 A generating model reads each text together with its own continuation, in one pass without a cache. Its products then
 have the same inputs, and therefore the same ranges, as in a prefill of the text and the steps that follow. Texts are
-run one at a time, without padding.
+run without padding.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -34,7 +34,9 @@ _CONTINUATION = 16  # tokens that a generating model adds
 _SAMPLED = 64  # tokens that it adds if they are sampled
 _FEW = 4  # tokens of `few_tokens`
 _ROWS = 32  # texts that are continued as one batch
-_CACHED = 256  # tokens of the shortest cache that is used to continue texts
+_WINDOW = 128  # tokens of a running text that a decoder reads at once
+_READ_TOKENS = 512  # of passages that are read as one batch, all of whose inputs of products are kept for a moment
+_CACHED = 128  # tokens of the shortest cache that is used to continue texts
 
 Passages = dict[str, np.ndarray]
 """int32 arrays `(N, T)`, padded on the right: `input_ids` and `attention_mask`. For an encoder-decoder, the
@@ -186,13 +188,41 @@ def own_engine(model: PretrainedModel, length: int) -> KerasStep:
 
 
 def as_inputs(passage: Passages) -> Passages:
-    """Returns the arguments of the model's `call` for one passage."""
+    """Returns the arguments of the model's `call` for passages of one length."""
     inputs = {name: array for name, array in passage.items() if name not in ("decoder_tokens", "compared")}
     decoder_tokens = passage.get("decoder_tokens")
     if decoder_tokens is None:
         return inputs
     ids = passage["input_ids"]
-    return {"input_ids": ids[decoder_tokens == 0][None], "decoder_input_ids": ids[decoder_tokens == 1][None]}
+    of_encoder, of_decoder = (ids[decoder_tokens == part].reshape(len(ids), -1) for part in (0, 1))
+    return {"input_ids": of_encoder, "decoder_input_ids": of_decoder}
+
+
+def batches(model: PretrainedModel, arrays: Passages) -> list[Passages]:
+    """Returns passages in batches without padding, which are read several times as fast as one by one.
+
+    A decoder reads all of them as one running text, in windows, as is usual for calibration; other models read those of
+    equal lengths together.
+    """
+    lengths = arrays["attention_mask"].sum(axis=1)
+    if model.generates and not model.is_encoder_decoder:
+        arrays = _windows(arrays["input_ids"][arrays["attention_mask"] > 0], min(_WINDOW, model.max_length or _WINDOW))
+        lengths = arrays["attention_mask"].sum(axis=1)
+    of_decoder = arrays["decoder_tokens"].sum(axis=1) if "decoder_tokens" in arrays else np.zeros_like(lengths)
+    alone = getattr(model.backbone, "batch_dependent", False)
+    found = []
+    for (length, _), group in groupby(np.lexsort((of_decoder, lengths)), lambda row: (lengths[row], of_decoder[row])):
+        rows, most = list(group), 1 if alone else max(1, _READ_TOKENS // length)
+        for first in range(0, len(rows), most):
+            found.append({name: array[rows[first : first + most], :length] for name, array in arrays.items()})
+    return found
+
+
+def _windows(tokens: np.ndarray, length: int) -> Passages:
+    """Cuts a text into windows, of which the last may be shorter."""
+    rows = [tokens[start : start + length] for start in range(0, len(tokens), length)]
+    ids, mask = _padded(rows)
+    return {"input_ids": ids, "attention_mask": mask}
 
 
 def few_tokens(model: PretrainedModel) -> Passages:

@@ -10,7 +10,7 @@ from kerasformer.engines.fidelity.references import single_texts
 from kerasformer.errors import ExportError, InputError
 from kerasformer.export import export
 from kerasformer.export.quantization.calibration import calibrate
-from kerasformer.export.quantization.sample_inputs import MAX_TEXTS, as_inputs, passages, read_texts
+from kerasformer.export.quantization.sample_inputs import MAX_TEXTS, as_inputs, batches, passages, read_texts
 from kerasformer.layers.primitives import Primitives, lowering
 from tests.core.export.text_models import ROWS, SEVERAL
 
@@ -66,6 +66,29 @@ def test_a_generating_model_reads_its_own_continuation(name):
             more = continued["input_ids"][0].tolist()
             assert more[: len(ids)] == ids and written[: len(more) - len(ids)] == more[len(ids) :]
             assert len(more) > len(ids)
+
+
+@pytest.mark.parametrize("name", ["gpt2-text-generation", "t5-text2text-generation", "bert-text-classification"])
+def test_passages_are_read_in_batches_without_padding(name):
+    """A decoder reads them as one running text."""
+    model = ROWS[name].model()
+    texts = ["A b.", "A king and a queen.", "A b.", "The old man looked at the sea.", "A b."]
+    arrays = passages(model, texts)
+    parts = batches(model, arrays)
+    assert all(part["attention_mask"].all() for part in parts)
+
+    def tokens(inputs):
+        names = ("input_ids", "decoder_input_ids") if model.is_encoder_decoder else ("input_ids",)
+        return [tuple(tuple(inputs[name][row]) for name in names) for row in range(len(inputs["input_ids"]))]
+
+    expected = [row for text in single_texts(arrays) for row in tokens(as_inputs(text))]
+    received = [row for part in parts for row in tokens(as_inputs(part))]
+    if name.startswith("gpt2"):
+        expected, received = ([token for (ids,) in rows for token in ids] for rows in (expected, received))
+        assert sorted(expected) == sorted(received) and len(parts) < len(texts)
+    else:
+        assert sorted(expected) == sorted(received)
+        assert max(len(part["input_ids"]) for part in parts) > 1
 
 
 def test_values_that_are_not_finite_are_an_error():

@@ -10,7 +10,6 @@ from threadpoolctl import threadpool_info
 
 from kerasformer import zoo
 from kerasformer.bundle.recipes import RECIPES, Recipe
-from kerasformer.engines.fidelity.references import single_texts
 from kerasformer.export.formats.onnx.layout import OnnxLayout
 from kerasformer.export.formats.onnx.rounding import four_bit_scales
 from kerasformer.export.formats.tflite.layout import TfliteLayout
@@ -19,7 +18,7 @@ from kerasformer.export.quantization import calibration, compensation
 from kerasformer.export.quantization.calibration import CalibratedKernel, _Observer, calibrate
 from kerasformer.export.quantization.compensation import Grid, joined, nearest, round_kernel
 from kerasformer.export.quantization.layouts import calibrated_kernels
-from kerasformer.export.quantization.sample_inputs import as_inputs, passages
+from kerasformer.export.quantization.sample_inputs import as_inputs, batches, passages
 from kerasformer.layers.primitives import lowering
 from tests.core.export.text_models import ROWS
 
@@ -87,7 +86,7 @@ def test_kernels_are_rounded_with_the_inputs_that_the_model_computes(monkeypatch
     given = {path: CalibratedKernel(lambda path=path: values[path], values[path].shape[1], grid) for path in kernels}
     texts = ["The old man looked at the sea.", "A king and a queen."]
     inputs: dict[str, list[np.ndarray]] = {path: [] for path in kernels}
-    for passage in single_texts(passages(model, texts, sampled=True)):
+    for passage in batches(model, passages(model, texts, sampled=True)):
         observer = _Observer(kernels)
         with lowering(observer):
             model(as_inputs(passage), training=False)
