@@ -12,14 +12,15 @@ from pathlib import Path
 from docs.site.colours import colours
 
 FOLDER = Path(__file__).parents[1] / "pictures"
-WIDTH, HEIGHT = 760, 302
+WIDTH, HEIGHT = 760, 324
 _TOP, _BOTTOM = 18, 226
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif"
 
 TITLE = "From a checkpoint to a phone"
 DESCRIPTION = (
     "A checkpoint of Hugging Face, a GGUF file or a preset is loaded as a Keras 3 model, exported as a bundle that was "
-    "compared with Keras, and run on phones, in browsers and on servers: text in, text out."
+    "compared with Keras, and run on phones, in browsers and on servers: text in, text out. SmolLM2 gives the same "
+    "answer in Keras, LiteRT and ONNX Runtime."
 )
 _SOURCES = ("Hugging Face", "GGUF", "KerasHub", "preset")
 _MODEL = ("BERT to DeBERTa", "GPT-2 to Gemma 3", "T5 to NLLB", "train, look inside")
@@ -101,13 +102,13 @@ def _example(theme: Mapping[str, str]) -> str:
     y = 256
     return "".join(
         [
-            _box(0, y, WIDTH, 44, theme["raised"], theme["line"]),
+            _box(0, y, WIDTH, 66, theme["raised"], theme["line"]),
             _text(18, y + 28, "text in", theme["muted"], 13),
-            _text(76, y + 28, "“A warm and funny film.”", theme["text"], 16),
-            f'<path d="M300 {y + 22}H468" stroke="{theme["edge"]}" stroke-width="1.5" stroke-dasharray="2 5"/>',
-            _text(482, y + 28, "text out", theme["muted"], 13),
-            _text(546, y + 28, "positive", theme["good"], 16, 'font-weight="700"'),
-            _text(640, y + 28, "0.996", theme["text"], 16),
+            _text(76, y + 28, "How many days has a week?", theme["text"], 16),
+            _text(344, y + 28, "text out", theme["muted"], 13),
+            _text(410, y + 28, "The answer is 7. A week is 7 days.", theme["good"], 16, 'font-weight="600"'),
+            _text(76, y + 52, "SmolLM2-135M-Instruct, 98 MB", theme["muted"], 13),
+            _text(410, y + 52, "the same in Keras, LiteRT and ONNX Runtime", theme["muted"], 13),
         ]
     )
 

@@ -13,6 +13,10 @@ from kerasformer.cli.console import Json, Threads, one_of, print_json, say, tabl
 from kerasformer.errors import BundleError, InputError
 
 
+_LIMIT = 1800.0
+"""Seconds after which the check on a GPU ends; a driver in software takes minutes for 135 million parameters."""
+
+
 def verify(
     source: Annotated[str, typer.Argument(help="A bundle; with --accelerator gpu also any TFLite file.")],
     accelerator: Annotated[
@@ -80,7 +84,7 @@ def _verify_on_gpu(source: str, accelerator: str, as_json: bool) -> None:
     if accelerator != "gpu":
         raise InputError(f"--accelerator must be gpu. Received: {accelerator!r}")
     path = Path(source)
-    report = check_gpu(path if path.is_file() else sources.resolve(source))
+    report = check_gpu(path if path.is_file() else sources.resolve(source), timeout=_LIMIT)
     if as_json:
         print_json({**report.to_dict(), "right": report.is_right()})
     else:

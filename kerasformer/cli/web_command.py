@@ -87,30 +87,33 @@ def _slow(argument: str) -> str:
 
 def _bundle(argument: str, parent: Path) -> str:
     """Returns `NAME=FOLDER` for a bundle; a checkpoint is exported to a folder in `parent` first."""
-    from kerasformer.files.sources import kind, resolve
+    from kerasformer.bundle import agreement_text
+    from kerasformer.files.sources import is_foreign, kind, resolve
     from kerasformer.tools.web.site import name_of
 
     name, source = name_of(argument)
     folder = resolve(source)
     if kind(folder) == "bundle":
         return f"{name}={folder}" if name else str(folder)
-    bundle = _exported(source, parent / (Path(source).name or folder.name))
+    # The levels of a quantized file are kept, which takes no calibration.
+    bundle = _exported(source, parent / (Path(source).name or folder.name), None if is_foreign(folder) else "int8")
     recipe = bundle.manifest.recipe["name"]
     say(
-        f"Exported {source} for LiteRT.js as {recipe}. To keep such a bundle: kerasformer export {source} FOLDER "
+        f"Exported {source} for LiteRT.js as {recipe}: {bundle.model_bytes / 1e6:.1f} MB; "
+        f"{agreement_text(bundle.fidelity)}. To keep such a bundle: kerasformer export {source} FOLDER "
         f"--target litert-web --quantize {recipe}",
     )
     return f"{name}={bundle}" if name else str(bundle)
 
 
-def _exported(source: str, folder: Path) -> Bundle:
-    """Exports a model in int8 or, if too many answers change, with a more faithful recipe."""
+def _exported(source: str, folder: Path, quantize: str | None) -> Bundle:
+    """Exports a model by a recipe or, if too many answers change, by a more faithful one."""
     require("keras", "export")
     from kerasformer.bundle.recipes import fallback_text
     from kerasformer.export import export
 
     with Stages() as stages:
-        bundle = export(source, folder, quantize="int8", target="litert-web", fallback=True, progress=stages)
+        bundle = export(source, folder, quantize=quantize, target="litert-web", fallback=True, progress=stages)
     if note := fallback_text(bundle.manifest.recipe):
         say(note)
     return bundle
