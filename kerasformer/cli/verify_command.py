@@ -12,7 +12,6 @@ import typer
 from kerasformer.cli.console import Json, Threads, one_of, print_json, say, table
 from kerasformer.errors import BundleError, InputError
 
-
 _LIMIT = 1800.0
 """Seconds after which the check on a GPU ends; a driver in software takes minutes for 135 million parameters."""
 

@@ -18,6 +18,9 @@ from tests.extras import need
 PAGE = Path(__file__).parents[3] / "docs" / "tools.md"
 CAT = "A cat sleeps on the sofa."
 CHECKS: dict[str, Callable[[dict[str, Any]], bool]] = {
+    "kerasformer.tools.integrations.transformers_exporters": lambda names: (
+        names["exported"].program.fidelity["agreement"] > 0.95 and names["exported"](**names["inputs"]).logits[0, 1] > 1
+    ),
     "kerasformer.tools.integrations.lm_eval": lambda names: (
         -100 < names["loglikelihood"] < 0 and names["results"]["model"] is names["lm"]
     ),
@@ -46,6 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     for name, preset in (("embedder", "embedder-bert"), ("stories", "story-gpt2")):
         made = shared.once(f"tools-{name}", lambda out, preset=preset: kf.export.export(preset, out, "tflite"))
         (folder / name).symlink_to(made)
+    kf.load("sentiment-bert").save_pretrained(folder / "reviews")
     (folder / "chat").symlink_to(shared_chat("tflite"))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -60,7 +64,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.mark.parametrize("tool", CHECKS)
 def test_the_program_of_a_tool(folder: Path, tool: str) -> None:
     name = tool.removeprefix("kerasformer.tools.integrations.")
-    need("langchain_core" if name == "langchain" else name)
+    need({"langchain": "langchain_core", "transformers_exporters": "transformers"}.get(name, name))
     [program] = [block for block in blocks(PAGE, "python") if re.search(rf"^from {tool} import", block, re.MULTILINE)]
     names: dict[str, Any] = {}
     exec(compile(program, f"{PAGE.name}: {tool}", "exec"), names)
