@@ -8,9 +8,9 @@ found=no
 for bundle in "$from"/*/; do
     [ -f "$bundle/kerasformer.json" ] || continue
     found=yes
-    mkdir -p "$to/$(basename "$bundle")"
-    for file in "$bundle"kerasformer.json "$bundle"*.onnx* "$bundle"tokenizer*.json "$bundle"generation_config.json; do
-        [ -f "$file" ] && cp "$file" "$to/$(basename "$bundle")/"
+    mkdir -p "$to/$(basename "$bundle")/onnx"
+    for file in "$bundle"kerasformer.json "$bundle"onnx/*.onnx* "$bundle"*tokenizer*.json "$bundle"generation_config.json; do
+        [ ! -f "$file" ] || cp "$file" "$to/$(basename "$bundle")/${file#"$bundle"}"
     done
 done
 if [ "$found" = no ]; then

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from kerasformer import __version__, process, telemetry
+from kerasformer.cli import app_command
 from kerasformer.cli.bench_command import bench
 from kerasformer.cli.chat_command import chat
 from kerasformer.cli.command import Command, Commands, examples
@@ -133,6 +134,11 @@ command(
     "kerasformer web Stories=story-out Reviews=out site --overwrite --serve",
     "kerasformer web site --serve --port 9000 --host 0.0.0.0",
 )(web)
+command(
+    "kerasformer app android sentiment-bert my-app",
+    "kerasformer app ios SmolLM2-135M-Instruct.Q8_0.gguf my-chat",
+    "kerasformer app android out my-app",
+)(app_command.app)
 command(
     "kerasformer serve out",
     "kerasformer serve story-gpt2 embeddings=./all-MiniLM-L6-v2 --port 9000",

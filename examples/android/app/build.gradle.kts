@@ -27,7 +27,7 @@ kotlin { jvmToolchain(17) }
 /** Copies the bundles into the assets: `-Pbundles=FOLDER`, by default `bundles` beside this project. */
 val copyBundles by tasks.registering(Sync::class) {
     from(providers.gradleProperty("bundles").map { file(it) }.orElse(rootProject.file("bundles"))) {
-        include("*/kerasformer.json", "*/*.tflite", "*/tokenizer*.json", "*/generation_config.json")
+        include("*/kerasformer.json", "*/*.tflite", "*/*tokenizer*.json", "*/generation_config.json")
         into("bundles")
     }
     into(layout.buildDirectory.dir("bundles"))
