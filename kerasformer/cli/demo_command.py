@@ -144,7 +144,7 @@ def demo(
     else:
         say(f"  kerasformer run {folder / 'sentiment-bert-tflite'} TEXT")
     say(f"  kerasformer web {folder / 'sentiment-bert-tflite'} site --serve")
-    say(f"  kerasformer export {shown} my-bundle --format litert")
+    say(f"  kerasformer app android {folder / 'sentiment-bert-tflite'} my-app")
 
 
 def _opened(work: DemoWork) -> tuple[str, Any, str]:

