@@ -8,6 +8,7 @@ Called by `models.compilation`, and by the export to TFLite.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, MutableMapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
@@ -26,21 +27,24 @@ class EqualLayers:
     """The layers of one graph that are traced.
 
     The first layer of each kind is traced in the graph itself, where later ones find the masks and angles that layers
-    share. The second becomes a function, which all further ones call.
+    share. A later one becomes a function, which all further ones call.
 
     Args:
         placeholders: Dictionaries of the tensors that take the place of variables, by the `id` of the variable. While a
             function is traced, its arguments are there instead.
         storage: Returns what a graph depends on beside the shape and data type of a variable, such as how it is stored.
+        alone: Number of layers of each kind that are traced in the graph itself. A function of few calls saves nothing.
     """
 
     def __init__(
         self,
         placeholders: Sequence[MutableMapping[int, Tensor]],
         storage: Callable[[keras.Variable], Hashable] = lambda variable: None,
+        alone: int = 1,
     ) -> None:
-        self._placeholders, self._storage = placeholders, storage
-        self._functions: dict[Hashable, tuple[TensorFunction, Any] | None] = {}
+        self._placeholders, self._storage, self._alone = placeholders, storage, alone
+        self._seen: Counter[Hashable] = Counter()
+        self._functions: dict[Hashable, tuple[TensorFunction, Any]] = {}
         # Objects that are part of a key by their id, which must stay unique.
         self._alive: list[object] = []
 
@@ -48,13 +52,12 @@ class EqualLayers:
         """Returns `layer(x, **arguments)`."""
         form, tensors = self._flat((x, arguments))
         key = form, self._likeness(layer)
-        if key not in self._functions:
-            self._functions[key] = None
+        self._seen[key] += 1
+        if self._seen[key] <= self._alone:
             return layer(x, **arguments)
-        known = self._functions[key]
-        if known is None:
-            known = self._functions[key] = self._traced(layer, (x, arguments), tensors)
-        function, result = known
+        if key not in self._functions:
+            self._functions[key] = self._traced(layer, (x, arguments), tensors)
+        function, result = self._functions[key]
         return _filled(result, iter(function(*tensors, *(store[key] for store, key in self._variables(layer)))))
 
     def _traced(
@@ -150,7 +153,7 @@ class WithEqualLayers(Primitives):
     """
 
     def __init__(self, values: MutableMapping[int, Tensor]) -> None:
-        self._layers = EqualLayers([values])
+        self._layers = EqualLayers([values], alone=2)
 
     def layer(self, layer: keras.layers.Layer, x: Tensor, arguments: LayerArguments) -> Tensor | Outputs:
         """Applies a layer, which is traced once for all equal ones."""
