@@ -189,7 +189,9 @@ def _shown(work: DemoWork, folder: Path, quiet: bool) -> list[DemoRow]:
             target = folder / f"{name}-{format}"
             made = _kept(target, recipe)
             if made is None:
-                sizes = work.sizes if format == "tflite" and name == work.model else {}
+                sizes = dict(work.sizes) if format == "tflite" else {}
+                if "capacity" in sizes:  # the preset in a model's place may read shorter texts
+                    sizes["capacity"] = min(sizes["capacity"], model.max_length)
                 made = export(model, target, format, recipe, task=work.task, overwrite=True, progress=report, **sizes)
             pipes[engine] = (made.pipeline(work.task), made.model_bytes / 1e6, recipe, made.fidelity)
         rows, answers = [], {}
