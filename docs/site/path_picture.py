@@ -107,7 +107,7 @@ def _example(theme: Mapping[str, str]) -> str:
             _text(76, y + 28, "How many days has a week?", theme["text"], 16),
             _text(344, y + 28, "text out", theme["muted"], 13),
             _text(410, y + 28, "The answer is 7. A week is 7 days.", theme["good"], 16, 'font-weight="600"'),
-            _text(76, y + 52, "SmolLM2-135M-Instruct, 98 MB", theme["muted"], 13),
+            _text(76, y + 52, "SmolLM2-135M-Instruct, 98 MB on LiteRT", theme["muted"], 13),
             _text(410, y + 52, "the same in Keras, LiteRT and ONNX Runtime", theme["muted"], 13),
         ]
     )

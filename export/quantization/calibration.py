@@ -243,15 +243,13 @@ def _measured(
     """Sums the moments of the inputs of some kernels' products; returns the ranges of all products if `extents`."""
 
     def read(inputs: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-        observer = _Observer(sums)
+        observer = _Observer(sums, extents)
         with lowering(observer):
             model(inputs, training=False)
         rows = {
             path: ops.concatenate([ops.reshape(x, (-1, x.shape[-1])) for x in tensors])
             for path, tensors in observer.inputs.items()
         }
-        if not extents:
-            return {"inputs": rows}
         channels = {path: tensor for path, tensor in observer.channels.items() if path not in observer.tables}
         return {"extents": observer.extents, "channels": channels, "inputs": rows}
 
@@ -300,6 +298,7 @@ class _Observer(Primitives):
 
     Args:
         kernels: Paths of kernels whose inputs are recorded as they are.
+        measures: Whether extreme values are recorded, too.
 
     Attributes:
         inputs: By the kernel's path, the inputs of its products, `(..., K)` each.
@@ -308,8 +307,8 @@ class _Observer(Primitives):
         tables: Paths of embedding tables.
     """
 
-    def __init__(self, kernels: Collection[str] = ()) -> None:
-        self.kernels = frozenset(kernels)
+    def __init__(self, kernels: Collection[str] = (), measures: bool = True) -> None:
+        self.kernels, self.measures = frozenset(kernels), measures
         self.inputs: dict[str, list[Tensor]] = {}
         self.extents: dict[str, Tensor] = {}
         self.channels: dict[str, Tensor] = {}
@@ -322,6 +321,8 @@ class _Observer(Primitives):
         y = super().linear(x, kernel, bias, transposed=transposed)
         if kernel.path in self.kernels:
             self.inputs.setdefault(kernel.path, []).append(x)
+        if not self.measures:
+            return y
         extent = ops.stack([-ops.min(x), ops.max(x), -ops.min(y), ops.max(y), _noise(x)])
         self.extents[kernel.path] = ops.maximum(self.extents.get(kernel.path, extent), extent)
         if id(x) in self._normalized and not transposed:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kerasformer.cli.console import Source, Stages, one_of, say
+from kerasformer.cli.console import Source, one_of, say, waiting
+from kerasformer.cli.quick_export import exported
 from kerasformer.extras import require
 
 if TYPE_CHECKING:
@@ -36,30 +37,22 @@ def app(
     check_folder(platform, folder)
     path = resolve(source)
     with tempfile.TemporaryDirectory(prefix="kerasformer-app-") as temporary:
-        exported = kind(path) == "checkpoint"
-        given = _exported(source, path, Path(temporary) / "bundle", platform) if exported else path
+        given: Path | Bundle = path
+        if kind(path) == "checkpoint":
+            _check_screen(source)
+            given = exported(source, Path(temporary) / "bundle", format=PLATFORMS[platform].format)
         bundle = write(platform, given, folder)
     say(f"{folder}: an app for {PLATFORMS[platform].title} with {bundle.path.relative_to(bundle.path.parents[1])}")
     say(f"{bundle.model_bytes / 1e6:.1f} MB; {agreement_text(bundle.fidelity)}. README.md there has all figures.")
     say(f"Next: cd {shlex.quote(str(folder))} && {PLATFORMS[platform].next}")
 
 
-def _exported(source: str, path: Path, folder: Path, platform: str) -> Bundle:
-    """Exports a model, after a check that the app has a screen for it."""
+def _check_screen(source: str) -> None:
+    """Checks that an app has a screen for a model, before it is exported."""
     require("keras", "export")
-    from kerasformer.bundle.recipes import fallback_text
-    from kerasformer.export import export
-    from kerasformer.files.sources import is_foreign
-    from kerasformer.tools.app import PLATFORMS, screen
+    from kerasformer.tools.app import screen
     from kerasformer.zoo import load
 
-    with Stages() as stages:
-        stages("load", 0, 0)
+    with waiting("Loading…"):
         model = load(source)
-        screen(model.info(), model.tokenizer)
-        del model  # the export reads the weights as it writes them
-        recipe = None if is_foreign(path) else "int8"
-        bundle = export(source, folder, PLATFORMS[platform].format, recipe, fallback=True, progress=stages)
-    if note := fallback_text(bundle.manifest.recipe):
-        say(note)
-    return bundle
+    screen(model.info(), model.tokenizer)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kerasformer.basics.command_options import SiteOptions
-from kerasformer.cli.console import Stages, print_warning, say, table
+from kerasformer.cli.console import print_warning, say, table
 from kerasformer.cli.declared_options import passed, with_options
+from kerasformer.cli.quick_export import exported
 from kerasformer.errors import InputError
-from kerasformer.extras import require
 
 if TYPE_CHECKING:
-    from kerasformer.bundle import Bundle
+    pass
 
 
 @with_options([SiteOptions])
@@ -88,15 +88,14 @@ def _slow(argument: str) -> str:
 def _bundle(argument: str, parent: Path) -> str:
     """Returns `NAME=FOLDER` for a bundle; a checkpoint is exported to a folder in `parent` first."""
     from kerasformer.bundle import agreement_text
-    from kerasformer.files.sources import is_foreign, kind, resolve
+    from kerasformer.files.sources import kind, resolve
     from kerasformer.tools.web.site import name_of
 
     name, source = name_of(argument)
     folder = resolve(source)
     if kind(folder) == "bundle":
         return f"{name}={folder}" if name else str(folder)
-    # The levels of a quantized file are kept, which takes no calibration.
-    bundle = _exported(source, parent / (Path(source).name or folder.name), None if is_foreign(folder) else "int8")
+    bundle = exported(source, parent / (Path(source).name or folder.name), target="litert-web")
     recipe = bundle.manifest.recipe["name"]
     say(
         f"Exported {source} for LiteRT.js as {recipe}: {bundle.model_bytes / 1e6:.1f} MB; "
@@ -104,19 +103,6 @@ def _bundle(argument: str, parent: Path) -> str:
         f"--target litert-web --quantize {recipe}",
     )
     return f"{name}={bundle}" if name else str(bundle)
-
-
-def _exported(source: str, folder: Path, quantize: str | None) -> Bundle:
-    """Exports a model by a recipe or, if too many answers change, by a more faithful one."""
-    require("keras", "export")
-    from kerasformer.bundle.recipes import fallback_text
-    from kerasformer.export import export
-
-    with Stages() as stages:
-        bundle = export(source, folder, quantize=quantize, target="litert-web", fallback=True, progress=stages)
-    if note := fallback_text(bundle.manifest.recipe):
-        say(note)
-    return bundle
 
 
 def _serve(folder: Path, host: str, port: int) -> None:

@@ -152,7 +152,7 @@ def load(
 
 def _keras_name(source: str) -> str:
     """Returns the last part of a path or id; TensorFlow takes no space, umlaut or colon, and only some at the start."""
-    return re.sub(r"[^A-Za-z0-9_.-]|^[^A-Za-z0-9.]", "_", source.rstrip("/").split("/")[-1]).lstrip("_-") or "model"
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", source.rstrip("/").split("/")[-1]).lstrip("_-") or "model"
 
 
 def _of_live_model(
