@@ -55,17 +55,18 @@ def divergence(model: Any, calibration: Calibration, windows: np.ndarray) -> flo
 
 
 @pytest.mark.parametrize(
-    ("format", "recipe", "rate", "share"),
+    ("format", "recipe", "rate", "share", "most"),
     [
-        ("litert", LOOSE, 0.02, 0.9),
-        ("onnx", LOOSE, 3.0, 1.0),  # far too fast: what becomes worse is dropped
-        pytest.param("litert", replace(LOOSE, tables="int4"), 0.02, 0.9, marks=pytest.mark.grid),
+        ("litert", LOOSE, 0.02, 0.9, 0.0040),
+        ("onnx", LOOSE, 3.0, 1.0, 0.0037),  # far too fast: what becomes worse is dropped
+        pytest.param("litert", replace(LOOSE, tables="int4"), 0.02, 0.9, 0.0057, marks=pytest.mark.grid),
     ],
     ids=["litert", "onnx", "litert-tables"],
 )
 def test_files_have_the_learned_scales(
-    monkeypatch: Any, tmp_path: Any, format: str, recipe: Recipe, rate: float, share: float
+    monkeypatch: Any, tmp_path: Any, format: str, recipe: Recipe, rate: float, share: float, most: float
 ) -> None:
+    """Which lower the divergence on held-out windows, by a share and to a number of nats."""
     calls: list[tuple[Calibration, Calibration, np.ndarray]] = []
     learn_scales, stages = api.learn_scales, []
 
@@ -84,7 +85,7 @@ def test_files_have_the_learned_scales(
     bundle = model.export(tmp_path / "bundle", format, recipe, **options)
     ((first, learned, windows),) = calls
     held_out = windows[:: learned_scales._HELD_OUT]
-    assert divergence(model, learned, held_out) < share * divergence(model, first, held_out)
+    assert divergence(model, learned, held_out) < min(share * divergence(model, first, held_out), most)
     read = stored(model, format, bundle.path)
     for path, ranges in learned.items():
         if ranges.rounded is None:
