@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kerasformer.cli.console import Stages, say
+from kerasformer.cli.console import say
 from kerasformer.extras import require
 from kerasformer.files.sources import is_foreign, resolve
 
@@ -23,8 +23,7 @@ def exported(source: str, folder: Path, **options: Any) -> Bundle:
     from kerasformer.export import export
 
     recipe = None if is_foreign(resolve(source)) else "int8"
-    with Stages() as stages:
-        bundle = export(source, folder, quantize=recipe, fallback=True, progress=stages, **options)
+    bundle = export(source, folder, quantize=recipe, fallback=True, progress=True, **options)
     if note := fallback_text(bundle.manifest.recipe):
         say(note)
     return bundle
