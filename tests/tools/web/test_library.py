@@ -16,6 +16,7 @@ import kerasformer as kf
 import kerasformer.tools.web
 from kerasformer import bundle
 from kerasformer.tokenization import hard_texts
+from tests.code_blocks import blocks
 from tests.core.export.text_models import Row, shared_bundle, shared_model
 from tests.core.tokenization.conftest import CASES, Checkpoint, checkpoint  # noqa: F401 (a fixture)
 from tests.core.tokenization.samples import CORPUS
@@ -24,7 +25,7 @@ from tests.foreign.cases import CROSS_ENCODER, NLI, Case, embedder, tiny
 from tests.grids import grid
 from tests.margins import check_classes, check_same
 from tests.mobile.task_vectors import answer as python_answer
-from tests.tools.web.sites import Browser
+from tests.tools.web.sites import Browser, LinkFollowingHandler, browser, served
 
 pytestmark = [
     pytest.mark.foreign("web"),
@@ -100,6 +101,26 @@ def exported(site: Path) -> Any:
         return folder
 
     return make
+
+
+class Open(LinkFollowingHandler):
+    """Serves files to the pages of all hosts."""
+
+    def end_headers(self) -> None:
+        """Adds the header."""
+        self.send_header("Access-Control-Allow-Origin", "*")
+        super().end_headers()
+
+
+def test_a_page_of_another_host_has_the_answer(site: Path, exported: Any, tmp_path: Path) -> None:
+    [page] = blocks(Path("docs/web.md"), "html")
+    row = python_answer(kf.pipeline(exported("classes")), "A warm and funny film.", {})[0]
+    with served(site, handler=Open) as host, served(tmp_path, plain=True) as other, browser() as opened:
+        page = page.replace("https://example.org/site/", host).replace("sentiment-bert/litert-int8", "classes")
+        (tmp_path / "index.html").write_text(page)
+        opened.open(other)
+        opened("until", script="answer.textContent")
+        assert opened("text", at="#answer") == f"{row['label']} {row['score']:.3f}"
 
 
 def change_info(folder: Path, model: dict[str, Any], embedding: dict[str, Any]) -> None:
