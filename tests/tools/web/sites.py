@@ -184,7 +184,7 @@ Worker.prototype.postMessage = function (message) { posted.push(message); return
 """A script that keeps the messages to workers."""
 ERRORS = "[...document.querySelectorAll('#problem, .error')].filter((each) => each.checkVisibility())"
 """A JavaScript expression: the visible error messages of the page and its fields."""
-IDLE = "document.getElementById('run').textContent === 'Run'"
+IDLE = "!document.getElementById('run').classList.contains('stops')"
 
 
 served_folder = partial(served, handler=LinkFollowingHandler)

@@ -14,7 +14,6 @@ import * as settings from "./settings.js";
 import { copyText, linkTo, readLink } from "./share.js";
 
 const ENGINES = { litert: "LiteRT.js", onnx: "ONNX Runtime" };
-const NARROW = matchMedia("(max-width: 899px)"); // one column, as in style.css
 const SMALL = 48e6; // bytes that the page may download without being asked, on an unmetered connection
 
 const trials = new Set(); // engines that are being compared
@@ -33,7 +32,6 @@ let showsStop = false; // whether the Run button is Stop
 let stopShownAt = 0; // when it became Stop
 let sample = null; // the first example, with which engines are measured
 let last = null; // the question that the visible answer belongs to
-let answerFirst = false; // whether the answer is above the fields on a narrow screen
 let offlineProblem = ""; // why a file could not be stored for offline use
 let touched = false; // whether the user has interacted with the page
 
@@ -134,7 +132,6 @@ function listen() {
   });
   find("retry").addEventListener("click", () => ask());
   find("halt").addEventListener("click", stop);
-  NARROW.addEventListener("change", () => placeAnswer(answerFirst));
   find("copy").addEventListener("click", async () => {
     showStatus(await copyText(plainText(find("result"))) ? "Copied." : "This browser does not allow copying. Select the text and copy it.");
   });
@@ -142,7 +139,6 @@ function listen() {
   find("fresh").addEventListener("click", () => {
     conversation.reset();
     clearAnswer();
-    placeAnswer(false);
     find("field-text").focus();
   });
   find("share").addEventListener("click", async () => {
@@ -214,7 +210,8 @@ async function prepareModel(one) {
     ...model.engines.map((each, index) => ({ value: String(index), label: ENGINES[each.engine], detail: `${recipe(each)} · ${megabytes(each.bytes)}` })),
   ], manual < 0 ? "" : String(manual)));
   clearAnswer();
-  placeAnswer(false);
+  showAsChat(chats());
+  offerStop(false);
   await selectEngine(model.engines[manual] ?? null);
 }
 
@@ -439,7 +436,7 @@ function progressOf(opening, before) {
     const downloading = stage === "download";
     if (downloading) find("progress").value = sum / opening.bytes;
     else find("progress").removeAttribute("value");
-    const words = downloading ? `loading ${megabytes(sum)} of ${megabytes(opening.bytes)}` : "preparing the model";
+    const words = downloading ? `loading ${megabytes(sum)} of ${megabytes(opening.bytes)}, ${percent(sum / opening.bytes)}` : "preparing the model";
     find("state").textContent = before ? before + words : words[0].toUpperCase() + words.slice(1);
   };
 }
@@ -454,14 +451,17 @@ function ask({ question, automatic = false } = {}) {
   return perform(async (isAbandoned) => {
     clearErrors();
     const query = question ?? fromFields();
-    await load();
-    if (isAbandoned()) return;
-    setBusy("run");
-    if (!automatic) {
-      placeAnswer(true);
-      showFrom("answer");
+    const takeBack = chats() ? send(query) : () => {};
+    try {
+      await load();
+      if (isAbandoned()) return takeBack();
+      setBusy("run");
+      if (!automatic && !chats()) showFrom("answer");
+      await (questions.generates(model.task) ? generate(query, automatic) : answerAtOnce(query, automatic));
+    } catch (error) {
+      takeBack();
+      throw error;
     }
-    await (questions.generates(model.task) ? generate(query, automatic) : answerAtOnce(query, automatic));
   }, automatic);
 }
 
@@ -494,18 +494,41 @@ async function answerAtOnce(query, automatic) {
   if (!automatic) find("spoken").textContent = `Answer: ${plainText(find("result")).replaceAll("\n", ", ")}`;
 }
 
+/** Whether the model answers messages. */
+function chats() {
+  return model?.task === "conversation";
+}
+
+/** Moves a message from its field to the conversation. @returns {() => void} Moves it back, unless another one was typed. */
+function send(query) {
+  const field = find("field-text");
+  if (field.value === query.shown) field.value = "";
+  replaceAnswer(query, ...conversation.turns(query.inputs));
+  showLastTurn();
+  return () => {
+    field.value ||= query.shown;
+    replaceAnswer(query, ...conversation.turns(conversation.kept()));
+  };
+}
+
+/** Shows the end of a long conversation, which scrolls. */
+function showLastTurn() {
+  if (chats()) find("result").scrollTop = find("result").scrollHeight;
+}
+
 /** Shows a text while it is generated. Screen readers get whole sentences, since single tokens are hard to follow. */
 async function generate(query, automatic) {
   const used = { ...query.settings };
   if (used.do_sample) used.seed ??= settings.freshSeed();
   const draft = textElement(model.task === "text-generation" ? query.shown : "", "");
-  const earlier = model.task === "conversation" ? conversation.turns(query.inputs) : [];
+  const shown = chats() ? [...conversation.turns(query.inputs), conversation.turn("assistant", draft)] : [draft];
   const text = draft.querySelector(".new");
   text.classList.add("writing");
   let unspoken = "";
   const { result, figures } = await engine.run(query.inputs, { ...query.options, ...used }, (piece) => {
-    if (!draft.isConnected) replaceAnswer(query, ...earlier, draft);
+    if (!draft.isConnected) replaceAnswer(query, ...shown);
     text.append(piece);
+    showLastTurn();
     unspoken += piece;
     const end = unspoken.search(/[.!?…]\s/) + 1;
     if (end) {
@@ -514,15 +537,12 @@ async function generate(query, automatic) {
     }
   });
   showAnswer(answer(model, result, query), figures, query, used);
-  if (model.task === "conversation") keepTurn(result[0].generated_text, query.shown);
+  if (chats()) {
+    conversation.keep(result[0].generated_text);
+    find("fresh").hidden = false;
+    showLastTurn();
+  }
   if (!automatic) find("spoken").textContent = unspoken;
-}
-
-/** Keeps a turn, and empties the field for the next message, unless one was typed meanwhile. */
-function keepTurn(messages, asked) {
-  conversation.keep(messages);
-  find("fresh").hidden = false;
-  if (find("field-text").value === asked) find("field-text").value = "";
 }
 
 /** Shows an answer with its figures; `used` are the settings of the generation, including a seed chosen at random. */
@@ -590,14 +610,17 @@ function inWords(figures, { seed }) {
 }
 
 /**
- * Places the answer above the fields on a narrow screen, where it would otherwise be below the screen; beside or below them
- * otherwise. It is moved in the document, so that the order of the keyboard and of screen readers is that on the screen.
- * @param {boolean} first
+ * Places the answers above the field for the next message, as in a chat, or beside or below the fields. They are moved in the
+ * document, so that the order of the keyboard and of screen readers is that on the screen.
+ * @param {boolean} chat
  */
-function placeAnswer(first) {
-  answerFirst = first;
-  const [before, after] = first && NARROW.matches ? ["answer", "ask"] : ["ask", "answer"];
-  if (find(before).nextElementSibling !== find(after)) find(after).before(find(before));
+function showAsChat(chat) {
+  find("form").classList.toggle("chat", chat);
+  find("answer-title").textContent = chat ? model.title : "Answer";
+  find("model-title").textContent = model.title;
+  find("model-title").hidden = chat || site.models.length > 1;
+  find("ask")[chat ? "before" : "after"](find("answer"));
+  find(chat ? "fields" : "settings").after(find("send"));
 }
 
 /** Dims an answer that does not belong to the fields and settings, and says so. */
@@ -610,7 +633,7 @@ function showWhetherCurrent() {
 
 /** Whether the fields and settings contain a question. A conversation belongs to all of its messages. */
 function belongsToFields({ texts, settings: used }) {
-  if (model.task === "conversation") return true;
+  if (chats()) return true;
   try {
     const now = fromFields();
     return JSON.stringify([now.texts, now.settings]) === JSON.stringify([texts, used]);
@@ -627,7 +650,7 @@ function showFrom(id) {
 
 function clearAnswer() {
   last = null;
-  find("result").replaceChildren(make("p", { className: "muted" }, "The answer appears here."));
+  find("result").replaceChildren(make("p", { className: "muted" }, chats() ? "Send a message." : "The answer appears here."));
   for (const id of ["question", "keep", "figures"]) find(id).hidden = true;
   find("answer").classList.remove("stale");
   find("spoken").textContent = "";
@@ -688,7 +711,7 @@ function clearErrors() {
 function offerStop(offered) {
   if (offered && !showsStop) stopShownAt = performance.now();
   showsStop = offered;
-  find("run").textContent = showsStop ? "Stop" : "Run";
+  find("run").textContent = showsStop ? "Stop" : chats() ? "Send" : "Run";
   find("run").classList.toggle("stops", showsStop);
 }
 

@@ -16,6 +16,11 @@ export function keep(answered) {
   messages = answered;
 }
 
+/** The messages so far, without a question that has no answer. */
+export function kept() {
+  return messages;
+}
+
 /** Starts a new conversation. */
 export function reset() {
   messages = [];
@@ -23,6 +28,10 @@ export function reset() {
 
 /** The elements of messages. @param {{role: string, content: string}[]} shown @returns {Node[]} */
 export function turns(shown) {
-  return shown.filter(({ role }) => role in NAMES).map(({ role, content }) => make("div", { className: `turn ${role}` },
-    make("p", { className: "muted small" }, NAMES[role]), make("p", { className: "text" }, content)));
+  return shown.filter(({ role }) => role in NAMES).map(({ role, content }) => turn(role, make("p", { className: "text" }, content)));
+}
+
+/** The element of a message. @param {"user" | "assistant"} role @param {Node} text */
+export function turn(role, text) {
+  return make("div", { className: `turn ${role}` }, make("p", { className: "muted small" }, NAMES[role]), text);
 }

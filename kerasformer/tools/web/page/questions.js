@@ -79,7 +79,7 @@ const TASKS = {
   conversation: {
     title: "Conversation",
     description: "Answers messages, and remembers the conversation.",
-    fields: [{ name: "system", label: "How to answer (optional)", short: true, optional: true }, { name: "text", label: "Message" }],
+    fields: [{ name: "system", label: "Instructions (optional)", short: true, optional: true }, { name: "text", label: "Message" }],
     request: ({ system, text }) => ({ inputs: nextTurn(system, text), shown: text }),
     limited: "text",
     generates: true,
