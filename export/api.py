@@ -44,7 +44,7 @@ from kerasformer.export.progress_report import progress_reporter
 from kerasformer.export.quantization.cache_scales import measure_cache_scales
 from kerasformer.export.quantization.calibration import calibrate
 from kerasformer.export.quantization.layouts import calibrated_kernels
-from kerasformer.export.quantization.learned_scales import MAX_LEARNING_TEXTS, learn_scales, learning_windows
+from kerasformer.export.quantization.learned_rounding import MAX_LEARNING_TEXTS, learn_rounding, learning_windows
 from kerasformer.export.quantization.rotation import adapted, rotated, rotates
 from kerasformer.export.quantization.sample_inputs import (
     MAX_TEXTS,
@@ -284,7 +284,7 @@ def _calibrate(builder: BundleBuilder, read: Passages) -> None:
     ranges = calibrate(job.model, read, progress, kernels)
     if job.recipe.rounding == "distilled":
         windows = learning_windows(job.model, job.calibration)
-        ranges = learn_scales(cast(CausalLM, job.model), ranges, windows, builder.report)
+        ranges = learn_rounding(cast(CausalLM, job.model), ranges, windows, builder.report)
     builder.job = replace(job, ranges=ranges)
 
 

@@ -68,8 +68,8 @@ class Recipe:
         rounding: How kernels are rounded to integers. `"nearest"`: each weight for itself. `"calibrated"`: so that the
             errors of weights compensate each other on calibration texts (GPTQ, see `compensation`). Tables that are not
             tied to the output projection are rounded to the nearest value, and so are kernels of eight bits on ONNX
-            Runtime that do not have a scale for each block. `"distilled"`: calibrated, and the scales of four-bit
-            kernels are then trained for minutes (see `learned_scales`). `"trained"`: to the nearest value of exactly
+            Runtime that do not have a scale for each block. `"distilled"`: calibrated, and four-bit kernels are
+            then trained for minutes (see `learned_rounding`). `"trained"`: to the nearest value of exactly
             those weights that the model was trained with (see `quantization_aware`), without scales of inputs and
             without rotation. `"stored"`: not at all, where a quantized checkpoint has levels that the format holds (see
             `stored_levels`).
@@ -351,7 +351,7 @@ WHEN = {
     "int8_static": "For accelerators that support only integers. Calibrate it with your own texts.",
     "int4": "An eighth of the size or slightly more. Compare it on your own texts before you ship it.",
     "int4_mixed": "As int4, with eight bits for the matrices that lose most: a fifth larger, and more faithful.",
-    "int4_distilled": "As int4, with scales that are learned from your texts: as small and fast, and more faithful.",
+    "int4_distilled": "As int4, with rounding that is learned from your texts: as small and fast, and more faithful.",
     "int4_channel": "As int4, with one scale for each channel: for accelerators that do not support blocks.",
     "stored": "The levels of a quantized checkpoint, such as a GGUF file, without a second rounding where the format "
     "holds them.",

@@ -1,12 +1,12 @@
-"""Scales of four-bit kernels that are learned by distillation, while their levels stay as they were rounded.
+"""Levels and scales of four-bit kernels that are learned by distillation.
 
 The model with rounded kernels is trained to answer like the same model in float32 along the calibration texts. The loss
-is the divergence of its distributions of next tokens. One window in sixteen is held out: scales that become no better
-there are dropped, and learned again more slowly, since the best rate differs by a factor of ten between models. Scales
-are trained with the precision that they have in the files, which therefore contain exactly what was trained.
+is the divergence of its distributions of next tokens. One window in sixteen is held out: what becomes no better there
+is dropped, and learned again more slowly, since the best rate differs between models. Kernels are trained as the files
+store them, which therefore contain exactly what was trained.
 
-References: distilled weight quantization in mlx-lm (`mlx_lm/quant/dwq.py`, `LEARNED_QUANTS.md`); Hinton et al. 2015,
-arXiv:1503.02531.
+References: quantization-aware distillation, arXiv:2601.20088; distilled weight quantization in mlx-lm
+(`mlx_lm/quant/dwq.py`, `LEARNED_QUANTS.md`), which trains scales alone; Hinton et al. 2015, arXiv:1503.02531.
 
 Shape letters: `N` outputs and `K` inputs of a kernel, `B` batch, `T` tokens.
 """
@@ -27,7 +27,7 @@ from keras import ops
 from kerasformer.basics.progress import StageProgress
 from kerasformer.errors import ExportError, InputError
 from kerasformer.export.quantization.calibration import Calibration
-from kerasformer.export.quantization.compensation import RoundedKernel
+from kerasformer.export.quantization.compensation import LEVELS, RoundedKernel
 from kerasformer.export.quantization.model_matrices import matrices
 from kerasformer.layers.primitives import Primitives, Weight, lowering
 from kerasformer.layers.tensor import Tensor
@@ -40,13 +40,17 @@ MAX_LEARNING_TEXTS = 1 << 14
 _TOKENS = 1 << 16
 """Largest number of tokens that are learned from; twice as many take twice as long."""
 _FEWEST = 1 << 15
-"""Smallest number of tokens: scales that are learned from fewer fit these texts rather than others."""
+"""Smallest number of tokens: what is learned from fewer fits these texts rather than others."""
 _LENGTH = 128  # tokens of a window
 _BATCH = 2  # windows of a step
-_RATE = 2e-3
-"""First learning rate of the logarithms of scales; it decreases to 0 by a cosine, and by the checks."""
+_RATE = 4e-3
+"""First learning rate of positions, in levels; it decreases to 0 by a cosine, and by the checks."""
+_OF_SCALES = 0.1
+"""Learning rate of the logarithms of scales, as a share of that of positions."""
+_SIDE = 0.9
+"""How far a weight begins from its level, as a share of its distance before rounding; at 1 it may lie between two."""
 _CHECKS = 8
-"""Number of times that the scales are judged on windows that they are not learned from."""
+"""Number of times that kernels are judged on windows that they are not learned from."""
 _HELD_OUT = 16
 """One window of as many is held out."""
 _SMALLEST = 2.0**-14
@@ -54,7 +58,7 @@ _SMALLEST = 2.0**-14
 
 
 def learning_windows(model: PretrainedModel, texts: Sequence[str] | None) -> np.ndarray:
-    """Returns the first tokens of texts as windows, int32 `(B, T)`, after checking that scales can be learned.
+    """Returns the first tokens of texts as windows, int32 `(B, T)`, after checking that kernels can be learned.
 
     Args:
         model: The model.
@@ -66,7 +70,7 @@ def learning_windows(model: PretrainedModel, texts: Sequence[str] | None) -> np.
     """
     if not isinstance(model, CausalLM) or model.tokenizer is None:
         raise ExportError(
-            "Scales are learned from the next tokens of texts. Expected: a decoder for text generation with a "
+            "Rounding is learned from the next tokens of texts. Expected: a decoder for text generation with a "
             f"tokenizer. Received: {type(model).__name__}. Use the recipe int4, which rounds without learning"
         )
     tokens: list[int] = []
@@ -76,7 +80,7 @@ def learning_windows(model: PretrainedModel, texts: Sequence[str] | None) -> np.
             break
     if len(tokens) < _FEWEST:
         raise InputError(
-            f"Scales are learned from calibration texts of at least {_FEWEST:,} tokens, better {_TOKENS:,}. Received: "
+            f"Rounding is learned from calibration texts of at least {_FEWEST:,} tokens, better {_TOKENS:,}. Received: "
             f"{len(tokens):,} tokens in {len(texts or ())} texts. Pass more texts of the kind that the model will read "
             "as calibration, or use the recipe int4"
         )
@@ -84,14 +88,16 @@ def learning_windows(model: PretrainedModel, texts: Sequence[str] | None) -> np.
     needed, available = _memory(model, _BATCH * length), _available()
     if needed > available:
         raise ExportError(
-            f"Learning the scales needs about {needed / 2**30:.1f} GiB of memory beside the model. "
+            f"Learning the rounding needs about {needed / 2**30:.1f} GiB of memory beside the model. "
             f"Received: {available / 2**30:.1f} GiB available. Close other programs, or use the recipe int4"
         )
     return np.array(tokens[: min(len(tokens), _TOKENS) // length * length], "int32").reshape(-1, length)
 
 
-def learn_scales(model: CausalLM, calibration: Calibration, windows: np.ndarray, report: StageProgress) -> Calibration:
-    """Returns the calibration with learned scales of the kernels that were rounded to four bits.
+def learn_rounding(
+    model: CausalLM, calibration: Calibration, windows: np.ndarray, report: StageProgress
+) -> Calibration:
+    """Returns the calibration with learned levels and scales of the kernels that were rounded to four bits.
 
     Args:
         model: The model with its float32 weights.
@@ -102,11 +108,11 @@ def learn_scales(model: CausalLM, calibration: Calibration, windows: np.ndarray,
     import tensorflow as tf
 
     kernels = {
-        path: _Kernel(ranges.rounded)
-        for path, ranges in calibration.items()
-        if ranges.rounded is not None and ranges.rounded.bits == 4
+        part.path: _Kernel(part.rounded, part.value())
+        for part in matrices(model, calibration)
+        if part.rounded is not None and part.rounded.bits == 4
     }
-    learned = [kernel.change for kernel in kernels.values()]
+    learned = [variable for kernel in kernels.values() for variable in kernel.learned]
     others = np.delete(windows, np.s_[::_HELD_OUT], axis=0)
     batches = _batches(others[np.random.default_rng(0).permutation(len(others))])
     steps = len(batches)
@@ -116,7 +122,7 @@ def learn_scales(model: CausalLM, calibration: Calibration, windows: np.ndarray,
     def divergence(ids: Tensor) -> Tensor:
         inputs = {"input_ids": ids, "attention_mask": ops.ones_like(ids)}
         expected = ops.log_softmax(model(inputs, training=False))
-        with lowering(_LearnedScales(kernels)):
+        with lowering(_LearnedKernels(kernels)):
             received = ops.log_softmax(model(inputs, training=False))
         return ops.mean(ops.sum(ops.exp(expected) * (expected - received), axis=-1))
 
@@ -133,7 +139,7 @@ def learn_scales(model: CausalLM, calibration: Calibration, windows: np.ndarray,
     def judged() -> tuple[float, list[np.ndarray]]:
         return float(np.mean([judge(ids) for ids in held_out])), [ops.convert_to_numpy(each) for each in learned]
 
-    report("learn scales", 0, steps)
+    report("learn rounding", 0, steps)
     best, kept = judged()
     rate, done = _RATE, 0
     for part in np.array_split(np.array(batches), _CHECKS):
@@ -145,10 +151,10 @@ def learn_scales(model: CausalLM, calibration: Calibration, windows: np.ndarray,
                 started = time.monotonic()  # the first step is also compiled
             else:
                 minutes = math.ceil((time.monotonic() - started) / (done - 1) * (steps - done) / 60)
-                report(f"learn scales, {minutes} min left", done, steps)
-        now, scales = judged()
+                report(f"learn rounding, {minutes} min left", done, steps)
+        now, values = judged()
         if now < best:
-            best, kept = now, scales
+            best, kept = now, values
         else:
             rate /= 4
             for variable, value in zip(learned, kept, strict=True):
@@ -168,7 +174,8 @@ def _memory(model: PretrainedModel, tokens: int) -> float:
     """Estimates the bytes that a step needs beside the model: for kernels, their inputs and outputs, and logits."""
     sizes = [part.rows for part in matrices(model) if part.product]
     weights, values = sum(rows * columns for rows, columns in sizes), sum(map(sum, sizes))
-    return 2 * weights + tokens * (12 * values + 40 * model.config.vocab_size)
+    # Positions with their gradients and two moments, what was best so far, and what is compared with it.
+    return 24 * weights + tokens * (12 * values + 40 * model.config.vocab_size)
 
 
 def _available() -> float:
@@ -181,24 +188,40 @@ def _available() -> float:
 
 
 class _Kernel:
-    """A kernel with fixed levels and learned scales.
+    """A kernel whose levels and scales are learned.
 
     Args:
-        start: The kernel with its first scales.
+        start: The kernel as it was rounded first, of which the learned one has the block.
+        values: Its values before, `(N, K)`.
 
     Attributes:
-        change: Logarithms of the factors of the scales, `(N, blocks)`.
+        positions: Where each weight lies among the levels, `(N, K)`; the nearest one is its level.
+        change: Logarithms of the factors of the scales, divided by `_OF_SCALES`, `(N, blocks)`.
     """
 
-    def __init__(self, start: RoundedKernel) -> None:
+    def __init__(self, start: RoundedKernel, values: np.ndarray) -> None:
         self.start = start
+        self._lowest_level, self._highest_level = LEVELS[start.bits]
+        # A weight begins at its level, on the side where it was before, so that the closest decisions change first.
+        spread = np.repeat(start.scales, start.block, axis=1)[:, : values.shape[1]]
+        before = np.divide(values, spread, out=start.levels.astype("float32"), where=spread != 0)
+        self.positions = keras.Variable(start.levels + _SIDE * np.clip(before - start.levels, -0.5, 0.5))
         self.change = keras.Variable(np.zeros_like(start.scales))
-        self._levels, self._scales = ops.convert_to_tensor(start.levels), ops.convert_to_tensor(start.scales)
+        self._scales = ops.convert_to_tensor(start.scales)
         self._lowest = ops.convert_to_tensor(np.minimum(np.log(_SMALLEST / np.abs(start.scales)), 0))
+
+    @property
+    def learned(self) -> list[keras.Variable]:
+        """The variables that are trained."""
+        return [self.positions, self.change]
+
+    def levels(self, positions: Tensor) -> Tensor:
+        """Returns the levels of positions, as floats."""
+        return ops.clip(ops.round(positions), self._lowest_level, self._highest_level)
 
     def scales(self) -> Tensor:
         """Returns the scales, float32 `(N, blocks)` with eight significant bits, which all runtimes read exactly."""
-        scales = self._scales * ops.exp(ops.maximum(self.change, self._lowest))
+        scales = self._scales * ops.exp(ops.maximum(self.change * _OF_SCALES, self._lowest))
         return ops.cast(ops.cast(scales, "bfloat16"), "float32")
 
     def product(self, x: Tensor) -> Tensor:
@@ -206,33 +229,41 @@ class _Kernel:
         import tensorflow as tf
 
         @tf.custom_gradient
-        def multiplied(x: Tensor, scales: Tensor) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, Tensor]]]:
-            def gradients(upstream: Tensor) -> tuple[Tensor, Tensor]:
+        def multiplied(
+            x: Tensor, scales: Tensor, positions: Tensor
+        ) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]]:
+            def gradients(upstream: Tensor) -> tuple[Tensor, Tensor, Tensor]:
                 with tf.control_dependencies([upstream]):  # otherwise TensorFlow keeps the kernel of the product
-                    kernel = self._values(self._levels, scales)
-                of_kernel = tf.matmul(upstream, x, transpose_a=True) * tf.cast(self._levels, "float32")
-                short = scales.shape[1] * self.start.block - of_kernel.shape[1]
-                blocks = tf.reshape(tf.pad(of_kernel, ((0, 0), (0, short))), (*scales.shape, self.start.block))
-                return tf.matmul(upstream, kernel), tf.reduce_sum(blocks, axis=-1)
+                    levels = self.levels(positions)
+                of_kernel, spread = tf.matmul(upstream, x, transpose_a=True), self._spread(scales, levels.shape[-1])
+                short = scales.shape[1] * self.start.block - levels.shape[-1]
+                blocks = tf.pad(of_kernel * levels, ((0, 0), (0, short)))
+                of_scales = tf.reduce_sum(tf.reshape(blocks, (*scales.shape, self.start.block)), axis=-1)
+                # As if positions were not rounded (Bengio et al. 2013, arXiv:1308.3432).
+                return tf.matmul(upstream, levels * spread), of_scales, of_kernel * spread
 
-            return tf.matmul(x, self._values(self._levels, scales), transpose_b=True), gradients
+            kernel = self.levels(positions) * self._spread(scales, positions.shape[-1])
+            return tf.matmul(x, kernel, transpose_b=True), gradients
 
-        return multiplied(x, self.scales())
+        return multiplied(x, self.scales(), ops.convert_to_tensor(self.positions))
 
     def looked_up(self, ids: Tensor) -> Tensor:
         """Returns rows of a table, `(..., K)`."""
-        return self._values(ops.take(self._levels, ids, axis=0), ops.take(self.scales(), ids, axis=0))
+        positions, scales = ops.take(self.positions, ids, axis=0), ops.take(self.scales(), ids, axis=0)
+        levels = positions + ops.stop_gradient(self.levels(positions) - positions)
+        return levels * self._spread(scales, levels.shape[-1])
 
     def rounded(self) -> RoundedKernel:
-        """Returns the kernel with the learned scales."""
-        return replace(self.start, scales=ops.convert_to_numpy(self.scales()))
+        """Returns the kernel with the learned levels and scales."""
+        levels = ops.convert_to_numpy(self.levels(self.positions)).astype("int8")
+        return replace(self.start, levels=levels, scales=ops.convert_to_numpy(self.scales()))
 
-    def _values(self, levels: Tensor, scales: Tensor) -> Tensor:
-        spread = ops.repeat(scales, self.start.block, axis=-1)[..., : levels.shape[-1]]
-        return ops.cast(levels, "float32") * spread
+    def _spread(self, scales: Tensor, width: int) -> Tensor:
+        """Returns the scale of each weight."""
+        return ops.repeat(scales, self.start.block, axis=-1)[..., :width]
 
 
-class _LearnedScales(Primitives):
+class _LearnedKernels(Primitives):
     """Plain primitives that compute with rounded kernels.
 
     Args:
