@@ -13,14 +13,14 @@ NOTEBOOKS = "examples/notebooks"
 SECTIONS: dict[str, list[str]] = {
     "Start": ["docs/install", "docs/command_line", "tasks/index", "examples/quickstart", "docs/playground",
               "docs/coming_from", "docs/errors"],
-    "Train": ["docs/training", "docs/pytorch_to_keras", "docs/keras_hub", "examples/presets/README"],
-    "See inside": ["docs/interpretability", "docs/anatomy", "gallery"],
-    "Chapters": [NOTEBOOKS],
-    "Generate": ["docs/decoding", "docs/chat"],
     "Export": ["docs/quantization", "docs/bundles", "docs/gguf", "docs/tf_text", "targets/index"],
     "Run": ["docs/pipelines", "docs/phones", "mobile/README", "docs/web", "kerasformer/tools/web/page/library/README",
             "docs/runtimes", "docs/tools"],
     "Serve": ["docs/server", "examples/deploy/README", "docs/clusters"],
+    "Generate": ["docs/decoding", "docs/chat"],
+    "Train": ["docs/training", "docs/pytorch_to_keras", "docs/keras_hub", "examples/presets/README"],
+    "See inside": ["docs/interpretability", "docs/anatomy", "gallery"],
+    "Chapters": [NOTEBOOKS],
     "Models": ["docs/zoo", "models/index", "docs/performance", "benchmarks/RESULTS"],
     "Reference": ["reference/index", "docs/architecture", "docs/decisions", "CHANGELOG"],
 }  # fmt: skip

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -58,7 +59,7 @@ def explain(
         ),
     ] = None,
 ) -> None:
-    """Show the attention of a model while it reads a text or a pair of texts, as one page that opens from a file.
+    """Show why a model answers as it does, and its attention, as one page that opens from a file.
 
     A bundle shows its own attention if it was exported with --outputs attentions. With --site, the page shows more than
     attention; texts are then sample texts of the model's task unless there are others.
@@ -70,18 +71,33 @@ def explain(
     _refuse("a view of attention", text=texts, bundle=bundles)
     if text is None:
         raise InputError("A text was expected, or --site for a page with sample texts. Received: none")
-    from kerasformer.tools.interpretability.attention_sources import attention
+    from kerasformer.tools.interpretability.attention_sources import open_attention
     from kerasformer.tools.viz.attention import check_view_path
 
     out = out or Path("view.html")
     check_view_path(out)
     view_options(view, layer, head, kind)
-    needs_keras(source)
+    is_keras = needs_keras(source)
     with Stages() as stages:
         stages("read", 0, 0)
-        computed = attention(source, text, second)
-        computed.views(view, layer, head, kind).save(out, dark)
+        reader = open_attention(source)
+        computed = reader.read(text, second)
+        views = computed.views(view, layer, head, kind)
+        if is_keras and view is None and out.suffix.lower() == ".html":
+            stages("find reasons", 0, 0)
+            views = replace(views, reason=_reason(reader.source.model, text, second))
+        views.save(out, dark)
     say(f"{out}: {computed.summary}")
+
+
+def _reason(model: Any, text: str, second: str | None) -> str:
+    """Returns what each word adds to the answer, as HTML; nothing where answers are no scores, or of two texts."""
+    from kerasformer.tools.interpretability.attribution import attribute
+
+    try:
+        return attribute(model, text, second).html()
+    except InputError:
+        return ""
 
 
 def _refuse(mode: str, **options: object) -> None:

@@ -171,7 +171,7 @@ class Reader:
     src_lang: str | None = None
     tgt_lang: str | None = None
 
-    def read(self, a: str, b: str | None, max_new_tokens: int) -> Attention:
+    def read(self, a: str, b: str | None, max_new_tokens: int = 64) -> Attention:
         """Returns the attention; arguments as for `attention`."""
         tokenizer = self.source.tokenizer.for_languages(self.src_lang, self.tgt_lang)
         if self.source.info.is_encoder_decoder and self.source.generates:

@@ -79,6 +79,7 @@ class AttentionView:
         head: Index of the head; `None` for all.
         token: Index of the query, of a view of neurons.
         statistic: Index of the figure, of a view of statistics.
+        reason: HTML above the views of a page: what the answer is due to.
     """
 
     attention: Any
@@ -89,6 +90,7 @@ class AttentionView:
     head: int | None = None
     token: int | None = None
     statistic: int = 0
+    reason: str = ""
 
     @property
     def title(self) -> str:
@@ -112,7 +114,7 @@ class AttentionView:
         data = page_data(self.attention, self.names, self._index) | {"options": options}
         start = "KerasformerAttention.mount(element, data, data.options);"
         title = f"Attention of {self.attention.source} on {_ENGINES[self.attention.engine]}"
-        return html_page.page(title, note, data, ("attention.css", "attention.js"), start)
+        return html_page.page(title, note, data, ("attention.css", "attention.js"), start, self.reason)
 
     def _repr_html_(self) -> str:
         """Returns the element that notebooks show."""

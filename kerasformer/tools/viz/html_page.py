@@ -41,7 +41,7 @@ def as_script_data(data: object) -> str:
     return text.replace("\u2029", "\\u2029")
 
 
-def page(title: str, note: str, data: Mapping[str, Any], assets: Sequence[str], start: str) -> str:
+def page(title: str, note: str, data: Mapping[str, Any], assets: Sequence[str], start: str, above: str = "") -> str:
     """Returns an HTML page.
 
     Args:
@@ -50,12 +50,14 @@ def page(title: str, note: str, data: Mapping[str, Any], assets: Sequence[str], 
         data: Data of the scripts; its strings may contain anything.
         assets: Names of scripts and styles of this package, `.js` and `.css`.
         start: Script that draws; `data` and `element` are variables.
+        above: HTML of a card above what is drawn.
     """
     styles = [asset(name) for name in ("page.css", *assets) if name.endswith(".css")]
     scripts = [asset(name) for name in assets if name.endswith(".js")]
     parts = {
         "title": html.escape(title),
         "note": html.escape(note),
+        "above": f'<section class="card">{above}</section>' if above else "",
         "style": "\n".join(styles),
         "data": as_script_data(data),
         "script": "\n".join([*scripts, f"{{\n{_VARIABLES}\n{start}\n}}"]),

@@ -25,6 +25,7 @@ def test_a_page_of_a_preset(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "encoder: 4 layers of 12 heads" in done.stdout.replace("\n", " ")
     page = (tmp_path / "view.html").read_text(encoding="utf-8")
+    assert page.index("raises the score") < page.index('id="view"')  # what the answer is due to comes first
     assert (
         "“time flies” · “fruit flies”" in page and '"views":["heads","model","neurons","rollout","statistics"]' in page
     )
