@@ -13,6 +13,7 @@ from typing import Protocol
 from kerasformer.extras import tool
 from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.files.sources import READERS, is_foreign, resolve
+from kerasformer.files.static_embeddings import StaticEmbeddings, is_static
 from kerasformer.files.tensors import TensorFile, open_tensors
 
 CONVERTERS = dict.fromkeys(("keras_hub", "keras_nlp"), "kerasformer.tools.interop.keras_hub.conversion")
@@ -20,7 +21,7 @@ CONVERTERS = dict.fromkeys(("keras_hub", "keras_nlp"), "kerasformer.tools.intero
 
 
 class ForeignCheckpoint(Protocol):
-    """A model in a file of another library's format."""
+    """A model in a file, or a folder of static embeddings, in another library's format."""
 
     @property
     def has_tokenizer(self) -> bool:
@@ -37,6 +38,13 @@ class ForeignCheckpoint(Protocol):
 
     def facts(self) -> JsonObject:
         """Returns what the file says about licence and origin, by the names of the front matter of a model card."""
+
+
+def foreign(path: Path) -> ForeignCheckpoint | None:
+    """Opens a file or folder in another library's format; returns `None` for a checkpoint of Hugging Face."""
+    if is_foreign(path):
+        return read_foreign(path)
+    return StaticEmbeddings(path) if is_static(path) else None
 
 
 def read_foreign(path: Path) -> ForeignCheckpoint:
@@ -68,28 +76,30 @@ def checkpoint_files(source: Path) -> Iterator[Path]:
     """Context with a folder that has the JSON files of a checkpoint, without its tokenizer.
 
     Args:
-        source: Folder, which is returned; or a file in another format, for which a temporary folder is created.
+        source: Folder, which is returned; or one in another format, as `foreign` opens it, for which a temporary folder
+            is created.
     """
-    if not is_foreign(source):
+    if (other := foreign(source)) is None:
         yield source
         return
-    with _folder(read_foreign(source).files()) as folder:
+    with _folder(other.files()) as folder:
         yield folder
 
 
 @contextmanager
 def tokenizer_files(source: Path) -> Iterator[Path]:
     """Context with a folder that has the files of a tokenizer; see `checkpoint_files`."""
-    if not is_foreign(source):
+    if (other := foreign(source)) is None:
         yield source
         return
-    with _folder(read_foreign(source).tokenizer_files()) as folder:
+    with _folder(other.tokenizer_files()) as folder:
         yield folder
 
 
 def checkpoint_tensors(source: Path) -> TensorFile:
     """Opens the tensors of a checkpoint, a folder or a file in another format."""
-    return read_foreign(source).tensors() if is_foreign(source) else open_tensors(source)
+    other = foreign(source)
+    return open_tensors(source) if other is None else other.tensors()
 
 
 @contextmanager

@@ -36,7 +36,9 @@ _GRAPHS = ("*.onnx", "onnx/*.onnx", "*.tflite")
 _ATTEMPTS = 3
 """Attempts to find a folder that another process may be moving at the moment."""
 _TORCH_FILES = ["pytorch_model*.bin"]
-_MODULE_FILES = [f"[0-9]_*/{name}" for name in ("config.json", "model.safetensors", "pytorch_model.bin")]
+_MODULE_FILES = [
+    f"[0-9]_*/{name}" for name in ("config.json", "model.safetensors", "pytorch_model.bin", "tokenizer.json")
+]
 """Files of the modules of sentence-transformers, each in a subfolder such as `1_Pooling`."""
 
 
@@ -113,7 +115,7 @@ def kind(folder: Path) -> Literal["checkpoint", "bundle"]:
     for _ in range(_ATTEMPTS):
         if os.path.isfile(folder / MANIFEST):
             return "bundle"
-        if os.path.isfile(folder / "config.json"):
+        if any(os.path.isfile(folder / name) for name in ("config.json", "modules.json")):  # of static embeddings
             return "checkpoint"
         repair(folder)
     files = sorted(path.name for path in folder.glob("*") if is_foreign(path))

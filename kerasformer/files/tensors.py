@@ -83,6 +83,14 @@ class TensorFile(Collection[str]):
             raise CheckpointError(f"{name} of {self}: {FLOATS} were expected. Received: a tensor {problem}")
         return self._read(name)
 
+    def read_any(self, name: str) -> np.ndarray:
+        """Reads a tensor, which may also be of integers if the file is of safetensors.
+
+        Raises:
+            CheckpointError: the tensor has another data type.
+        """
+        return self.read(name)
+
     @abstractmethod
     def _read(self, name: str) -> np.ndarray:
         """Reads a tensor that has no `problem`."""
@@ -108,6 +116,7 @@ _WRAPPERS = re.compile(r"^(?:(?:module|_orig_mod)\.)+|(?<=\.)_orig_mod\.")
 
 _DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 """Names of the data types of safetensors in NumPy and `ml_dtypes`."""
+_INTEGERS = {"I8": "int8", "U8": "uint8", "I16": "int16", "I32": "int32", "I64": "int64"}
 
 
 def _numpy_dtype(name: str) -> np.dtype[Any]:
@@ -154,11 +163,15 @@ class Safetensors(TensorFile):
         """Returns the data type of a tensor."""
         return _DTYPES[self._entries[name][2]["dtype"]]
 
+    def read_any(self, name: str) -> np.ndarray:
+        """See `TensorFile.read_any`."""
+        return self._read(name) if self._entries[name][2]["dtype"] in _INTEGERS else self.read(name)
+
     def _read(self, name: str) -> np.ndarray:
         path, start, entry = self._entries[name]
         offset = start + entry["data_offsets"][0]
         # Files are little-endian; bfloat16 has no such variant in NumPy, nor a reader.
-        dtype = _numpy_dtype(_DTYPES[entry["dtype"]])
+        dtype = _numpy_dtype({**_DTYPES, **_INTEGERS}[entry["dtype"]])
         count = math.prod(entry["shape"])
         try:
             bits = np.fromfile(path, f"<u{dtype.itemsize}", count, offset=offset)

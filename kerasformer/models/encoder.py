@@ -129,7 +129,7 @@ class BidirectionalEncoder(Backbone):
         super().__init__(config, **kwargs)
         self.embeddings = self.make_embeddings()
         schedule = self.schedule
-        layers = [self.make_layer(index) for index in range(max(schedule) + 1)]
+        layers = [self.make_layer(index) for index in range(max(schedule, default=-1) + 1)]
         self.encoder = Encoder(layers, self.make_final_norm(), schedule=schedule, name="encoder")
         self.relative = self.make_relative()
         self.position_bias = self.make_position_bias()

@@ -30,7 +30,7 @@ from kerasformer.models.weight_table import Row, dense, norm
 logger = logging.getLogger("kerasformer")
 
 MODULES = "modules.json"
-_SETTINGS = CROSS_ENCODER = "config_sentence_transformers.json"
+SETTINGS = CROSS_ENCODER = "config_sentence_transformers.json"
 _TRANSFORMER = "sentence_bert_config.json"
 _OLDER = tuple(f"sentence_{name}_config.json" for name in "roberta distilbert camembert albert xlm-roberta".split())
 """Older names of the file with the settings of the Transformer."""
@@ -94,11 +94,11 @@ class SentenceSettings:
         """Checks the values."""
         object.__setattr__(self, "pooling", (self.pooling,) if isinstance(self.pooling, str) else tuple(self.pooling))
         object.__setattr__(self, "steps", tuple(self.steps))
-        _expect(_SETTINGS, "similarity_fn_name", self.similarity, SIMILARITIES)
+        _expect(SETTINGS, "similarity_fn_name", self.similarity, SIMILARITIES)
         for mode in self.pooling or ("none",):
             _expect("Pooling", "pooling_mode", mode, POOLINGS)
         kinds = {
-            f"{_SETTINGS}: prompts": (self.prompts, mapping(STRING, STRING)),
+            f"{SETTINGS}: prompts": (self.prompts, mapping(STRING, STRING)),
             "truncate_dim": (self.truncate_dim, optional(integer(1))),
             "max_seq_length": (self.max_length, optional(integer(1))),
             "do_lower_case": (self.lower_case, BOOLEAN),
@@ -107,7 +107,7 @@ class SentenceSettings:
         for name, (value, kind) in kinds.items():
             check(name, value, kind, error=UnsupportedConfigError)
         if self.default_prompt is not None:
-            _expect(_SETTINGS, "default_prompt_name", self.default_prompt, tuple(self.prompts))
+            _expect(SETTINGS, "default_prompt_name", self.default_prompt, tuple(self.prompts))
 
     @classmethod
     def default(cls, folder: Path | None = None) -> Self:
@@ -196,7 +196,7 @@ class SentenceSettings:
                 check_keys(path, config, required=_VECTOR)
                 steps.append(NORMALIZE)
         transformer = next(filter(None, map(content, (_TRANSFORMER, *_OLDER))), None)
-        further = _use(content(_SETTINGS)) | _transformer(transformer)
+        further = _use(content(SETTINGS)) | _transformer(transformer)
         return cls(pooling=pooling, steps=tuple(steps), include_prompt=include_prompt, **further)
 
     def to_files(self, hidden_dim: int) -> JsonObject:
@@ -215,7 +215,7 @@ class SentenceSettings:
                 for index, (path, module) in enumerate(zip(paths, modules, strict=True))
             ],
             "1_Pooling/config.json": pooling,
-            _SETTINGS: {
+            SETTINGS: {
                 "model_type": "SentenceTransformer",
                 "prompts": dict(self.prompts),
                 "default_prompt_name": self.default_prompt,
@@ -224,7 +224,7 @@ class SentenceSettings:
             _TRANSFORMER: {"max_seq_length": self.max_length, "do_lower_case": self.lower_case},
         }
         if self.truncate_dim is not None:
-            files[_SETTINGS]["truncate_dim"] = self.truncate_dim
+            files[SETTINGS]["truncate_dim"] = self.truncate_dim
         activations = {activation: name for name, activation in _ACTIVATIONS.items()}
         size = len(self.pooling) * hidden_dim
         for path, step in located:
@@ -258,13 +258,13 @@ def is_sentence_model(folder: Path) -> bool:
     """Whether a folder contains a model of sentence-transformers for embeddings of texts, and not of another kind."""
     if not (folder / MODULES).is_file():
         return False
-    settings = file_content(folder, _SETTINGS) or {}
+    settings = file_content(folder, SETTINGS) or {}
     return isinstance(settings, dict) and settings.get("model_type", "SentenceTransformer") == "SentenceTransformer"
 
 
 def cross_encoder_entries(folder: Path) -> JsonObject:
     """Returns the entries of `config.json` that newer cross-encoders of sentence-transformers have in another file."""
-    settings = file_content(folder, _SETTINGS) or {}
+    settings = file_content(folder, SETTINGS) or {}
     activation = settings.get("activation_fn") if isinstance(settings, dict) else None
     return {} if activation is None else {"sentence_transformers": {"activation_fn": activation}}
 
@@ -340,15 +340,15 @@ def _module(step: Step) -> str:
 
 def _use(content: object) -> JsonObject:
     """Returns prompts, similarity and dimension from `config_sentence_transformers.json`."""
-    settings = json_object(_SETTINGS, content)
+    settings = json_object(SETTINGS, content)
     check_keys(
-        _SETTINGS,
+        SETTINGS,
         settings,
         required={"model_type": ("SentenceTransformer",)},
         known=("prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim"),
         ignored=("__version__", "requirements"),
     )
-    prompts = json_object(f"prompts in {_SETTINGS}", settings.get("prompts"))
+    prompts = json_object(f"prompts in {SETTINGS}", settings.get("prompts"))
     return {
         "similarity": settings.get("similarity_fn_name") or "cosine",
         "prompts": {name: "" if text is None else text for name, text in prompts.items()},

@@ -153,7 +153,8 @@ class FeatureModel(TextModel):
 
     def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
-        return {**super().get_config(), "sentence": self.extra_files() or None}
+        sentence = None if self.sentence is None else self.sentence.to_files(self.config.output_dim)
+        return {**super().get_config(), "sentence": sentence}
 
 
 class FeatureExtraction(FeatureModel, EncoderModel):

@@ -16,7 +16,7 @@ from kerasformer.basics.arguments import Arguments
 from kerasformer.errors import InputError, TokenizerError, tokenizer_errors
 from kerasformer.files import live, sources
 from kerasformer.files.base_models import with_bases
-from kerasformer.files.readers import read_foreign, tokenizer_files
+from kerasformer.files.readers import foreign, tokenizer_files
 from kerasformer.tokenization import backends
 from kerasformer.tokenization.chat_templates import read_templates
 from kerasformer.tokenization.families import (
@@ -138,8 +138,8 @@ def _load(folder: Path, model_type: str | None, plain: Callable[..., _T]) -> _T:
 
 def has_tokenizer(folder: Path) -> bool:
     """Whether a local folder contains files that `Tokenizer.load` can load, or a foreign file a tokenizer."""
-    if sources.is_foreign(folder):
-        return read_foreign(folder).has_tokenizer
+    if (other := foreign(folder)) is not None:
+        return other.has_tokenizer
     if (folder / "tokenizer.json").exists() or any(_present(folder, names) for _, names in _VOCABULARIES):
         return True
     try:
