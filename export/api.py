@@ -87,7 +87,8 @@ def export(
         model: A model of the zoo or of KerasHub, or anything that `zoo.load` accepts: a folder, a preset or a hub id.
             Weights of a model that is loaded here are not kept in memory, but read again as they are written.
         destination: Folder of the bundle. The bundle is written to a temporary folder and then moved here.
-        format: `"litert"` (the default; also `"tflite"`), `"onnx"`, or `"saved_model"` for TensorFlow.
+        format: `"litert"` (the default; also `"tflite"`), `"onnx"`, `"saved_model"` for TensorFlow, or `"table"` for
+            static embeddings without a runtime.
         quantize: Name of one of `RECIPES`, such as `"int8"`, or a `Recipe`, such as that which `kerasformer.search`
             finds. By default `"stored"` for a file that is quantized, such as one of llama.cpp, and `"none"` for all
             other models.
@@ -116,6 +117,7 @@ def export(
     if quantize is None and file_format.streams_weights and isinstance(model, str | Path) and is_quantized(model):
         recipe = find_recipe("stored")
     file_format.check(options, recipe.name)
+    recipe = file_format.adapted(recipe)
     _check_model(model)
     if "tokenizer" in options:
         model = _with_tokenizer(model, options)

@@ -57,6 +57,7 @@ class Model2Vec(BidirectionalEncoder):
 
     config_type = Model2VecConfig
     architecture_prefix = "Static"
+    is_table = True
     names = Names(tokens="embeddings")
     input_arrays = (INPUT_IDS, ATTENTION_MASK)
 

@@ -9,6 +9,7 @@ from kerasformer.export.card.facts import lacks_language, prefixed, tokenizer_se
 from kerasformer.export.card.quoting import python
 
 _EXTRA = {"tflite": "litert", "onnx": "onnx", "saved-model": "tensorflow"}
+"""The extra with the runtime of each format that needs one."""
 
 
 def section(manifest: Manifest, folder: Path) -> str:
@@ -18,12 +19,13 @@ def section(manifest: Manifest, folder: Path) -> str:
         manifest: Manifest of the bundle.
         folder: Folder of the bundle, with the files of its tokenizer.
     """
-    extra, wheel = _EXTRA[manifest.format], f"kerasformer-{manifest.versions.get('kerasformer', '0')}-py3-none-any.whl"
+    extra, wheel = _EXTRA.get(manifest.format), f"kerasformer-{manifest.versions.get('kerasformer', '0')}-py3-none-any.whl"
+    named, suffix = (f" with the extra `{extra}`", f"[{extra}]") if extra else ("", "")
     absent = "Keras is" if manifest.format == "saved-model" else "Keras and TensorFlow are"
     return f"""## kerasformer
 
-Install kerasformer with the extra `{extra}`, from a wheel (`pip install "{wheel}[{extra}]"`) or from a clone of its
-repository (`pip install "path/to/kerasformer[{extra}]"`). {absent} not needed.
+Install kerasformer{named}, from a wheel (`pip install "{wheel}{suffix}"`) or from a clone of its
+repository (`pip install "path/to/kerasformer{suffix}"`). {absent} not needed.
 
 ```python
 import kerasformer as kf

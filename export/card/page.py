@@ -14,7 +14,7 @@ from kerasformer.export.card.facts import kind, limit, text_prefix
 from kerasformer.export.card.quoting import code, markdown
 from kerasformer.files.reading import JsonObject
 
-_ENGINES = {"tflite": "LiteRT", "onnx": "ONNX Runtime", "saved-model": "TensorFlow"}
+_ENGINES = {"tflite": "LiteRT", "onnx": "ONNX Runtime", "saved-model": "TensorFlow", "table": "NumPy"}
 _RUNS_ON = {
     "tflite": "It runs on LiteRT 2 or later (formerly TensorFlow Lite), on Android, iOS, Linux, macOS, Windows and in "
     "browsers. All operators are built in.",
@@ -23,6 +23,8 @@ _RUNS_ON = {
     "portable": "It runs on ONNX Runtime and other ONNX runtimes; quantized matrices may need operators of the domain "
     "`com.microsoft`.",
     "saved-model": "It runs on TensorFlow and TensorFlow Serving; weights and arithmetic are in float32.",
+    "table": "It needs no runtime: `table.safetensors` has a vector for each token, and the embedding of a text is their "
+    "mean.",
 }
 _GPU_EFFECTS = {
     "wrong": "other results",

@@ -14,6 +14,7 @@ from kerasformer.basics.options import declared
 from kerasformer.basics.progress import CountProgress
 from kerasformer.bundle import GpuFinding, Manifest, Signature
 from kerasformer.bundle.export_options import ExportOptions
+from kerasformer.bundle.recipes import Recipe
 from kerasformer.errors import ExportError, InputError
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.graph.functions import Function
@@ -89,6 +90,10 @@ class Format:
                 "lora_targets need the rank of the adapters. "
                 f"Received: lora_targets={options['lora_targets']!r} without lora_rank"
             )
+
+    def adapted(self, recipe: Recipe) -> Recipe:
+        """Returns a recipe without what has no effect in this format."""
+        return recipe
 
     def functions(self, job: ExportJob) -> list[Function]:
         """Returns the functions of a model that this format exports, one for each signature."""

@@ -7,9 +7,10 @@ from kerasformer.errors import ExportError
 from kerasformer.export.formats.base import Format
 from kerasformer.export.formats.onnx.onnx_format import OnnxFormat
 from kerasformer.export.formats.saved_model.saved_model_format import SavedModelFormat
+from kerasformer.export.formats.table.table_format import TableFormat
 from kerasformer.export.formats.tflite.tflite_format import TfliteFormat
 
-_ALL: tuple[Format, ...] = (TfliteFormat(), OnnxFormat(), SavedModelFormat())
+_ALL: tuple[Format, ...] = (TfliteFormat(), OnnxFormat(), SavedModelFormat(), TableFormat())
 _BY_NAME = {format.name: format for format in _ALL}
 
 

@@ -10,7 +10,7 @@ from kerasformer.basics.options import Option
 from kerasformer.basics.progress import StageProgress
 from kerasformer.bundle.interface import MAX_CAPACITY
 
-TFLITE, ONNX, SAVED_MODEL = FORMATS = ("tflite", "onnx", "saved-model")
+TFLITE, ONNX, SAVED_MODEL, TABLE = FORMATS = ("tflite", "onnx", "saved-model", "table")
 """Names of the formats, the default first."""
 ALIASES = {"litert": TFLITE, "saved_model": SAVED_MODEL}
 """Names that Keras has for formats."""

@@ -102,7 +102,7 @@ class Manifest:
         format_version: Version of the manifest format.
     """
 
-    format: Literal["tflite", "onnx", "saved-model"]
+    format: Literal["tflite", "onnx", "saved-model", "table"]
     info: ModelInfo
     signatures: dict[str, Signature]
     capacity: int | None = None

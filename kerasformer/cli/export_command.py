@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kerasformer.tools.search import Candidate
 
 COLUMNS = ["parts", "MB", "agreement in Keras", "in the runtime", "ms", ""]
-NAMES = ("litert", "onnx", "saved_model")
+NAMES = ("litert", "onnx", "saved_model", "table")
 # A copy of values of `kerasformer.export`, whose import would load Keras.
 RECIPES = tuple(
     "none fp16 int8 int8_fast int8_weights int8_static int4 int4_mixed int4_distilled int4_channel stored auto".split()

@@ -82,7 +82,7 @@ __all__ = [
     "with_float_weights",
 ]
 
-ENGINES = {"tflite": "litert", "onnx": "onnx", "saved-model": "tensorflow"}
+ENGINES = {"tflite": "litert", "onnx": "onnx", "saved-model": "tensorflow", "table": "numpy"}
 """Engine of each format."""
 
 
@@ -100,7 +100,8 @@ def open_engine(
     Args:
         folder: Folder of the bundle.
         manifest: Manifest of the bundle, if it has been read already.
-        num_threads: Number of CPU threads; the runtime's default if `None`. TensorFlow uses one setting per process.
+        num_threads: Number of CPU threads; the runtime's default if `None`. TensorFlow uses one setting per process,
+            and a table one thread.
         cache_dir: Folder for packed weights, which make later loads faster; `True` for the user's cache folder. Nothing
             is cached by default.
         accelerator: For LiteRT: `"gpu"` or `"npu"`, if the device has one.
@@ -129,8 +130,13 @@ def open_engine(
         litert = LiteRTStep if generates else LiteRTForward
         return litert(folder, manifest, num_threads, cache_dir=cache_dir, accelerator=accelerator)
     _check_absent(manifest, "TFLite", accelerator=accelerator)
-    if manifest.format == "saved-model":
+    if manifest.format in ("saved-model", "table"):
         _check_absent(manifest, "ONNX", providers=providers)
+    if manifest.format == "table":
+        from kerasformer.engines.token_table import TableForward
+
+        return TableForward(folder, manifest)
+    if manifest.format == "saved-model":
         from kerasformer.engines.saved_model import SavedModelForward, SavedModelStep
 
         return (SavedModelStep if generates else SavedModelForward)(folder, manifest, num_threads)

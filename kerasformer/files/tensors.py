@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.errors import CheckpointError
+from kerasformer.errors import CheckpointError, SourceError
 from kerasformer.extras import require
 from kerasformer.files.reading import parse_json, read_json
 from kerasformer.files.sources import foreign_graph, inside
@@ -116,6 +116,7 @@ _WRAPPERS = re.compile(r"^(?:(?:module|_orig_mod)\.)+|(?<=\.)_orig_mod\.")
 
 _DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 """Names of the data types of safetensors in NumPy and `ml_dtypes`."""
+_MAPPED = {"F32": "<f4", "U8": "u1", "I32": "<i4"}
 _INTEGERS = {"I8": "int8", "U8": "uint8", "I16": "int16", "I32": "int32", "I64": "int64"}
 
 
@@ -190,6 +191,25 @@ def _safetensors_header(path: Path) -> dict[str, tuple[Path, int, dict[str, Any]
         size = int.from_bytes(file.read(8), "little")
         header = parse_json(file.read(size), f"the header of {path}")
     return {name: (path, 8 + size, entry) for name, entry in header.items() if name != "__metadata__"}
+
+
+def mapped_tensors(path: Path) -> dict[str, np.ndarray]:
+    """Returns the tensors of a safetensors file, mapped into memory, without the library.
+
+    Raises:
+        CheckpointError: the file is damaged, or has a tensor of another type than float32, uint8 and int32.
+    """
+    tensors = {}
+    try:
+        for name, (_, start, entry) in _safetensors_header(path).items():
+            dtype, (first, last) = _MAPPED[entry["dtype"]], entry["data_offsets"]
+            shape = tuple(map(int, entry["shape"]))
+            if last - first != math.prod(shape) * np.dtype(dtype).itemsize:
+                raise ValueError(f"{name} has {last - first} bytes for the shape {shape}")
+            tensors[name] = np.memmap(path, dtype, "r", start + first, shape)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, SourceError) as error:
+        raise CheckpointError(f"{path} must be a safetensors file of {', '.join(_MAPPED)}. Received: {error}") from error
+    return tensors
 
 
 def save_tensors(tensors: Mapping[str, np.ndarray], path: Path, metadata: Mapping[str, str] | None = None) -> None:

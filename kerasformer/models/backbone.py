@@ -29,6 +29,7 @@ class Backbone(Composite):
         input_arrays: Input arrays of the model, in the order in which bundles declare them.
         heads_differ: Whether a head computes something that follows from its index and the number of heads, as with
             ALiBi, so that none can be removed.
+        is_table: Whether there is nothing but a table of token vectors, so that a text needs no runtime.
     """
 
     config_type: ClassVar[type[Config]]
@@ -36,6 +37,7 @@ class Backbone(Composite):
     architecture_prefix: ClassVar[str] = ""
     input_arrays: ClassVar[tuple[TextInput, ...]] = (INPUT_IDS, ATTENTION_MASK, POSITION_IDS)
     heads_differ: ClassVar[bool] = False
+    is_table: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         """Registers the class, so that Keras finds it by name when it opens a `.keras` file."""

@@ -27,7 +27,7 @@ class Pipeline:
 
     Attributes:
         task: Hugging Face task name.
-        engine: `"keras"`, `"litert"`, `"onnx"` or `"tensorflow"`.
+        engine: `"keras"`, `"litert"`, `"onnx"`, `"tensorflow"` or `"numpy"`.
         tokenizer: Tokenizer of the source.
         info: Properties of the model.
         model: Engine that runs the model.
@@ -88,7 +88,7 @@ class Pipeline:
         if not isinstance(self.model, AdaptableEngine):
             raise InputError(
                 f"{self.engine} runs no adapters. Expected: a Keras model, or a TFLite or ONNX bundle that was "
-                "exported with lora_rank=…. Received: a SavedModel. Merge the adapter before the export"
+                f"exported with lora_rank=…. Received: {self.info.name}. Merge the adapter before the export"
             )
         return self.model
 
@@ -174,6 +174,7 @@ class Pipeline:
             stride=_stride(options, limit - whole) if limit is not None and whole is not None else 0,
             return_overflowing_tokens=in_chunks,
             padding_side="right",
+            pad_to=1,  # texts without tokens are a column of padding
         )
         check_known(encoded.input_ids, self.tokenizer, self.info.vocab_size)
         width = int(encoded.attention_mask.sum(axis=1).max(initial=0))

@@ -82,7 +82,8 @@ def _vectors(outputs: dict[str, np.ndarray], encoded: Encoding, pooling: str | N
     if pooling == "cls":
         return combined(states[:, 0], encoded)
     real = encoded.attention_mask > 0
-    means = [row[mask].mean(axis=0) for row, mask in zip(states, real, strict=True)]
+    # 0 for a text without tokens, which a tokenizer that adds no special tokens returns.
+    means = [row[mask].sum(axis=0) / max(1, int(mask.sum())) for row, mask in zip(states, real, strict=True)]
     return combined(np.stack(means), encoded)
 
 

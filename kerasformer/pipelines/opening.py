@@ -50,7 +50,7 @@ class Opened:
     """An opened source.
 
     Attributes:
-        engine: `"keras"`, `"litert"`, `"onnx"` or `"tensorflow"`.
+        engine: `"keras"`, `"litert"`, `"onnx"`, `"tensorflow"` or `"numpy"`.
         model: Engine that runs the model.
         tokenizer: Tokenizer of the source.
         info: Properties of the model.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kerasformer.tokenization import Tokenizer
 
 _WEIGHTS = (".safetensors", ".tflite", ".onnx", ".onnx_data", ".bin", ".data", ".data-00000-of-00001")
-# For each format, the module of its runtime and the extra that installs it.
+# For each format that needs one, the module of its runtime and the extra that installs it.
 _RUNTIMES = {
     "tflite": ("ai_edge_litert.compiled_model", "litert"),
     "onnx": ("onnxruntime", "onnx"),
@@ -56,7 +56,8 @@ class Source:
             require("keras", "tensorflow")
             from kerasformer import zoo  # noqa: F401
         else:
-            require(*_RUNTIMES[bundle.read(self._folder, check=False).format])
+            if (format := bundle.read(self._folder, check=False).format) in _RUNTIMES:
+                require(*_RUNTIMES[format])
 
     def load(self, threads: int | None) -> Facts:
         """Loads the model; see `Subject.load`."""

@@ -1,0 +1,1 @@
+"""Export of static embeddings as a table, which needs no runtime."""
