@@ -145,6 +145,9 @@ class ShrinkOptions(CutOptions, total=False):
     """Options of `kerasformer.tools.training.shrink`, beside those of `CutOptions`.
 
     Attributes:
+        to: `static`: distil a model for embeddings to a table of token vectors, without texts and without training;
+            `width` is then the size of a vector, 256 by default.
+        sif: Of a table of token vectors, the coefficient by which frequent tokens weigh less; 0 for equal weights.
         task: Task of the model, such as `summarization`; the model's own by default.
         vocab: Share of the tokens of the texts that must remain in the vocabulary, such as 0.999; 1 keeps all tokens
             that the texts need. By default, the vocabulary stays as it is.
@@ -164,6 +167,8 @@ class ShrinkOptions(CutOptions, total=False):
         progress: Called with each step and epoch.
     """
 
+    to: Annotated[str | None, Option(one_of("static"))]
+    sif: Annotated[float, Option(number(0, 1), 1e-4)]
     task: Annotated[str | None, Option(STRING)]
     vocab: Annotated[float | None, Option(number(above=0, high=1))]
     quantize: Annotated[str | None, Option(one_of("int8", "int4"))]

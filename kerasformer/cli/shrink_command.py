@@ -16,8 +16,8 @@ from kerasformer.process import keep_memory
 
 @with_options(
     [ShrinkOptions, CutOptions],
+    "to",
     "layers",
-    "decoder_layers",
     "heads",
     "width",
     "neurons",
@@ -32,7 +32,10 @@ from kerasformer.process import keep_memory
 def shrink(
     source: Checkpoint,
     destination: Annotated[Path, typer.Argument(help="Folder to write, which must be empty or not exist.")],
-    data: Annotated[Path, typer.Option(help="File of texts, with or without labels: plain lines, TSV, CSV or JSONL.")],
+    data: Annotated[
+        Path | None,
+        typer.Option(help="File of texts, with or without labels: plain lines, TSV, CSV or JSONL. Optional for --to."),
+    ] = None,
     as_json: Json = False,
     **options: Any,
 ) -> None:
@@ -40,7 +43,7 @@ def shrink(
 
     The steps are, as far as options ask for them: vocabulary, layers, heads and width, neurons, and training with
     rounded weights. A run that was stopped continues where it was if it is started again; the folder DESTINATION.work
-    keeps what it has done.
+    keeps what it has done. With --to static, a model for embeddings becomes a table of token vectors in minutes.
     """
     require("keras", "tensorflow")
     from kerasformer.tools.training import shrink
@@ -63,6 +66,8 @@ def shrink(
     ]
     table(str(destination), ["step", "parameters", "MB in int8", "ms a text in Keras", *names], rows)
     rounded = steps[-1].name
+    if rounded == "static":
+        say(f"kerasformer export {destination} BUNDLE --format table --quantize int8")
     if rounded in ("int8", "int4"):
         format = f" --format {options['format']}" if options.get("format") else ""
         say(f"kerasformer export {destination} BUNDLE{format} --quantize {rounded}_trained")

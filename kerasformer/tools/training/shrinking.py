@@ -13,7 +13,7 @@ import shutil
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Unpack
@@ -27,13 +27,14 @@ from kerasformer.basics.progress import StageProgress
 from kerasformer.basics.tasks import FEATURE_EXTRACTION, SENTENCE_SIMILARITY, task_of_model
 from kerasformer.bundle.recipes import RECIPES
 from kerasformer.errors import CheckpointError, InputError
-from kerasformer.export import find_format, matrices, num_bytes
+from kerasformer.export import find_format, matrices, num_bytes, read_texts
 from kerasformer.files.reading import JsonObject, local_path, read_json
 from kerasformer.files.sources import resolve
 from kerasformer.models import PretrainedModel, variables_by_path
 from kerasformer.pipelines import pipeline
 from kerasformer.tokenization import TruncationWarning
 from kerasformer.tools.evaluation import Example, check, evaluate, read_examples
+from kerasformer.tools.evaluation.metrics import spearman
 from kerasformer.tools.training.datasets import Dataset, dataset
 from kerasformer.tools.training.distillation import (
     AttentionRelations,
@@ -47,6 +48,7 @@ from kerasformer.tools.training.distillation import (
 from kerasformer.tools.training.pruning import prune, unit_importance
 from kerasformer.tools.training.quantization import quantization_aware
 from kerasformer.tools.training.shapes import with_different_first
+from kerasformer.tools.training.static_embeddings import load_teacher, static_embeddings
 from kerasformer.tools.training.vocabulary_pruning import prune_vocabulary
 from kerasformer.zoo import load
 
@@ -58,6 +60,9 @@ _CUTS = {"layers": ("layers", "decoder_layers"), "width": ("heads", "width"), "n
 _LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
 """Lengths to which batches are padded, so that few shapes are compiled."""
 _MASKED = 0.15
+_STATIC_WIDTH = 256
+_COMPARED = 256
+"""Number of texts whose similarities are compared with those of the original."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +70,16 @@ class Step:
     """A model after a step.
 
     Attributes:
-        name: `original`, `vocab`, `layers`, `width`, `neurons`, `int8` or `int4`.
+        name: `original`, `vocab`, `layers`, `width`, `neurons`, `int8`, `int4` or `static`.
         parameters: Number of its parameters.
         int8_bytes: Size of its weights in a LiteRT file of the recipe `int8`, in bytes.
         milliseconds: Time that it takes for one of the held-out texts in Keras, in batches.
         figures: Quality on the held-out texts: `agreement`, the share of answers whose most probable choice is that of
             the original, and `divergence` from its distributions in nats, or `cosine`, the mean similarity of the
             outputs to those of the original; and with labels, the figures of `kerasformer.evaluate`. Tokens of another
-            vocabulary cannot be compared: then the original is the model after the step `vocab`.
+            vocabulary cannot be compared: then the original is the model after the step `vocab`. Of a table of token
+            vectors `spearman`, the rank correlation of the similarities of all pairs of texts with those of the
+            original.
     """
 
     name: str
@@ -88,11 +95,12 @@ class Step:
 
 @documented(ShrinkOptions, CutOptions)
 def shrink(
-    source: str | Path, destination: str | Path, data: str | Path, **options: Unpack[ShrinkOptions]
+    source: str | Path, destination: str | Path, data: str | Path | None = None, **options: Unpack[ShrinkOptions]
 ) -> list[Step]:
     """Cuts a model step by step, and distils it from the original after each cut.
 
         kf.training.shrink("bert-base", "small", "reviews.tsv", layers=6, neurons=1024, vocab=0.999)
+        kf.training.shrink("MiniLM", "static", to="static")
 
     The steps are, as far as options ask for them: the vocabulary, the layers, heads and width, the neurons, and
     training with rounded weights. The work folder `DESTINATION.work` keeps their checkpoints; it can be removed
@@ -102,7 +110,8 @@ def shrink(
         source: What `zoo.load` accepts: a folder, a GGUF file, a preset or a hub id.
         destination: Folder to write, which must be empty or not exist.
         data: File of texts, with or without labels, see `kerasformer.tools.evaluation.read_examples`. An
-            encoder-decoder learns to write the labels if they are texts, else the text itself.
+            encoder-decoder learns to write the labels if they are texts, else the text itself. With `to="static"`, the
+            texts only measure quality; sentences of this package by default.
         options: See `ShrinkOptions`.
 
     Returns:
@@ -118,11 +127,61 @@ def shrink(
     destination = local_path(destination, CheckpointError)
     if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
         raise CheckpointError(f"An empty folder was expected, or none, in which to write. Received: {destination}")
+    if "to" in chosen:
+        return _to_static(source, destination, data, options, chosen)
+    if data is None:
+        raise InputError("A file of texts was expected, on which the model is distilled. Received: data=None")
     run = _Run(source, destination, local_path(data, InputError), chosen)
     steps = run.steps()
     # The export of rounded weights must find those of the training, bit for bit.
     run.model.save_pretrained(destination, dtype=None if "quantize" in chosen else "float16")
     return steps
+
+
+def _to_static(
+    source: str | Path, destination: Path, data: str | Path | None, passed: ShrinkOptions, chosen: ShrinkOptions
+) -> list[Step]:
+    """Distils a table of token vectors; arguments are those of `shrink`, and its options with defaults."""
+    unused = sorted({*passed} - {"to", "width", "sif", "progress"})
+    if unused:
+        raise InputError(
+            "to='static' has only the options width and sif, since nothing is cut or trained. "
+            f"Received: {', '.join(unused)}"
+        )
+    report: StageProgress = chosen.get("progress") or (lambda stage, done, total: None)
+    examples = [] if data is None else read_examples(local_path(data, InputError))
+    texts = list(dict.fromkeys(part for example in examples for part in _parts(example))) or list(read_texts(None))
+    report("load", 0, 0)
+    teacher = load_teacher(source)
+    student = static_embeddings(teacher, chosen.get("width") or _STATIC_WIDTH, chosen["sif"], report)
+    student.save_pretrained(destination, dtype="float16")
+    student = load(destination)
+    report("measure", 0, 0)
+    vectors, steps = [], []
+    for name, model in {"original": teacher, "static": student}.items():
+        pipe = pipeline(model)
+        start = time.perf_counter()
+        vectors.append(pipe.encode(texts[:_COMPARED], normalize=True, truncation=True))
+        seconds = time.perf_counter() - start
+        figures = {} if name == "original" else {"spearman": _agreement(*vectors)}
+        with suppress(InputError):  # there are no pairs with a score
+            check(SENTENCE_SIMILARITY, examples)
+            figures |= {f"{name} of scores": value for name, value in evaluate(pipe, examples).items()}
+        steps.append(_step_of(name, model, 1000 * seconds / len(texts[:_COMPARED]), figures))
+    return steps
+
+
+def _agreement(expected: np.ndarray, received: np.ndarray) -> float:
+    """Returns the rank correlation of the similarities of all pairs of texts, from embeddings of length 1 `(N, E)`."""
+    pairs = np.triu_indices(len(expected), 1)
+    return spearman(*((vectors @ vectors.T)[pairs] for vectors in (received, expected)))
+
+
+def _step_of(name: str, model: PretrainedModel, milliseconds: float, figures: Mapping[str, float]) -> Step:
+    """Returns a step with the sizes of a model."""
+    size = num_bytes(model, matrices(model), RECIPES["int8"], find_format("tflite").layout(None, None))
+    parameters = sum(math.prod(variable.shape) for variable in variables_by_path(model).values())
+    return Step(name, parameters, size, milliseconds, figures)
 
 
 class _Run:
@@ -287,10 +346,7 @@ class _Run:
             figures = _compared(expected, _outputs(model, batches), _is_distribution(model))
         figures |= self._evaluated()
         seconds = min(_seconds(model, batches) for _ in range(2))  # the first time, functions are traced
-        layout = find_format("tflite").layout(None, None)
-        size = num_bytes(model, matrices(model), RECIPES["int8"], layout)
-        parameters = sum(math.prod(variable.shape) for variable in variables_by_path(model).values())
-        return Step(name, parameters, size, 1000 * seconds / len(self.held), figures)
+        return _step_of(name, model, 1000 * seconds / len(self.held), figures)
 
     def _evaluated(self) -> dict[str, float]:
         """Returns the figures of the model on labelled texts."""
