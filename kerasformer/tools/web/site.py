@@ -137,8 +137,8 @@ def _opened(argument: str | Path) -> _SiteBundle:
     manifest = bundle.read(folder)
     if manifest.format not in _ENGINES:
         raise BundleError(
-            f"browsers run the formats {' and '.join(_ENGINES)}; a SavedModel needs TensorFlow. "
-            f"Received: {folder}, with the format {manifest.format}. Export the model with --format tflite or onnx"
+            f"the page runs the formats {' and '.join(_ENGINES)}. Received: {folder}, with the format "
+            f"{manifest.format}. Export the model with --format tflite or onnx"
         )
     if "tokenizer.json" not in manifest.files and "tokenizer_config.json" in manifest.files:
         kind = read_json(folder / "tokenizer_config.json").get("tokenizer_class")

@@ -272,7 +272,7 @@ def test_a_bundle_that_the_page_tokenizes_differently_is_refused(tmp_path):
 
 
 def test_bundles_that_browsers_cannot_run_are_refused_with_the_reason(tmp_path, packages, monkeypatch):
-    with pytest.raises(BundleError, match="a SavedModel needs TensorFlow.*--format tflite"):
+    with pytest.raises(BundleError, match="the page runs the formats tflite and onnx.*--format tflite"):
         build([write_bundle(tmp_path / "saved", format="saved-model")], tmp_path / "site", runtime_files=packages)
     with pytest.raises(BundleError, match="exported for another runtime: the outputs of forward_16 are probabilities"):
         build([write_bundle(tmp_path / "other", output="probabilities")], tmp_path / "site", runtime_files=packages)

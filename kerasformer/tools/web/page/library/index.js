@@ -7,6 +7,7 @@ import { ignoredSettings } from "./decoding/settings.js";
 import { Downloads, canCheck } from "./download.js";
 import { openLiteRt } from "./engines/litert.js";
 import { onnxFiles, openOnnx } from "./engines/onnx.js";
+import { openTable } from "./engines/table.js";
 import { BundleError, EngineError, InputError, TokenizerError, throwIfAborted } from "./errors.js";
 import { MANIFEST, readManifest } from "./manifest.js";
 import { checkReferences } from "./reference_check.js";
@@ -20,7 +21,7 @@ import { Tokenizer } from "./tokenization/tokenizer.js";
 
 /**
  * @typedef {object} Options
- * @property {"litert" | "onnx"} [engine] The engine for the format of the bundle (the default); the other one is an error.
+ * @property {"litert" | "onnx" | "table"} [engine] The engine for the format of the bundle (the default); another one is an error.
  * @property {string} [task] A task that the model of the bundle performs, by default that of the bundle.
  * @property {"cpu" | "webgpu"} [accelerator] For LiteRT.js: `"webgpu"` runs a bundle that was exported with `accelerator="gpu"` on
  *   the GPU; without one, it is an error. `"cpu"` by default.
@@ -36,7 +37,8 @@ import { Tokenizer } from "./tokenization/tokenizer.js";
 
 const HARD_TEXTS = "tokenizer_texts.json";
 const TARGET = "target_tokenizer.json";
-const ENGINES = { tflite: "litert", onnx: "onnx" };
+const ENGINES = { tflite: "litert", onnx: "onnx", table: "table" };
+const OPEN = { litert: openLiteRt, onnx: openOnnx, table: openTable };
 
 /**
  * Downloads, checks and compiles a bundle.
@@ -53,7 +55,7 @@ export async function openBundle(base, options = {}) {
   const files = new Downloads(folderAddress(base), options);
   const manifest = await readManifest(await files.get(MANIFEST));
   const engine = ENGINES[manifest.format];
-  if (engine === undefined) throw new BundleError(`${MANIFEST}: format must be tflite or onnx. Received: ${manifest.format}`);
+  if (engine === undefined) throw new BundleError(`${MANIFEST}: format must be tflite, onnx or table. Received: ${manifest.format}`);
   if (options.engine && options.engine !== engine) {
     throw new InputError(`This bundle runs on ${engine}, because its format is ${manifest.format}. Received: ${options.engine}`);
   }
@@ -71,7 +73,8 @@ export async function openBundle(base, options = {}) {
   if (!["cpu", ...(engine === "litert" ? ["webgpu"] : [])].includes(accelerator)) {
     throw new InputError(`accelerator must be "cpu", or "webgpu" for LiteRT.js. Received: ${accelerator}, for ${engine}`);
   }
-  const open = options.openModel ?? (engine === "litert" ? openLiteRt : openOnnx);
+  /** @type {(manifest: Manifest, files: Record<string, Uint8Array>, options: any) => Promise<any>} */
+  const open = options.openModel ?? OPEN[/** @type {keyof typeof OPEN} */ (engine)];
   const model = await open(manifest, models, { threads, runtimes, accelerator });
   const about = { task, engine, accelerator, threads, bytes: files.bytes, seconds: (performance.now() - started) / 1000 };
   return new Bundle(manifest, tokenizer, model, about, chat);

@@ -32,7 +32,7 @@ const CHECKSUM = "manifest_sha256";
 
 /**
  * @typedef {object} Manifest
- * @property {"tflite" | "onnx"} format
+ * @property {"tflite" | "onnx" | "table"} format
  * @property {any} info Task, labels, ids, lengths: everything that a pipeline needs.
  * @property {Record<string, Signature>} signatures
  * @property {number | null} capacity Number of slots of the decoder's cache.

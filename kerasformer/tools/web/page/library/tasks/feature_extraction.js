@@ -24,8 +24,14 @@ export async function featureExtraction(bundle, inputs, options, controls) {
     return rows(values, chunks[chunk].length).map((row) => Array.from(row));
   });
   if (pooling === null) return { result: bestLocations(chunks).map(({ chunk, index }) => scaled(states[chunk][index])), figures };
-  const vectors = states.map((each) => (pooling === "cls" ? each[0] : mean(each)));
+  const vectors = states.map((each) => (each.length === 0 ? zeros(bundle) : pooling === "cls" ? each[0] : mean(each)));
   return { result: scaled(combined(vectors, chunks)), figures };
+}
+
+/** The vector of a text without tokens, which a tokenizer that adds no special tokens returns. @param {import("./shared.js").Bundle} bundle */
+function zeros({ manifest: { signatures } }) {
+  const [{ outputs }] = Object.values(signatures);
+  return new Array(Number(outputs.last_hidden_state.shape[2])).fill(0);
 }
 
 /** The mean of several vectors. @param {number[][]} vectors */
