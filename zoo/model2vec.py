@@ -106,6 +106,12 @@ class Model2VecFeatures(task_models.FeatureExtraction, backbone=Model2Vec):
             real = real * ops.cast(ids != skipped, real.dtype)
         return super().answer(states, {**inputs, "attention_mask": real}, training)
 
+    def set_tokenizer(self, tokenizer: Any) -> None:
+        """Sets the tokenizer, which adds no special tokens: they would have a part in the mean."""
+        super().set_tokenizer(tokenizer)
+        if tokenizer is not None:
+            tokenizer.add_no_special_tokens()
+
     def extra_files(self) -> JsonObject:
         """Returns the files by which sentence-transformers reads the table."""
         if self.sentence is None:

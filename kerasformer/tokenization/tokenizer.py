@@ -315,6 +315,10 @@ class Tokenizer(ChatTokenizer):
         if not any(isinstance(rule, lowercase) for rule in rules):
             self.backend.normalizer = tokenizers.normalizers.Sequence([lowercase(), *rules])
 
+    def add_no_special_tokens(self) -> None:
+        """Adds no special tokens to texts from now on."""
+        self.backend.post_processor = None
+
     def check_prompt(self, ids: Sequence[int]) -> None:
         """Checks that a model can continue a prompt; all prompts by default.
 

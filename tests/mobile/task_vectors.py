@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from shutil import copyfile
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -50,11 +51,12 @@ class Bundle:
 
     Attributes:
         row: The model.
-        format: `"onnx"` or `"tflite"`.
+        format: `"onnx"`, `"tflite"` or `"table"`.
         task: The task for the export; that of the model by default.
         calls: The calls.
         info: Changes of the manifest.
         capacity: Number of slots of the cache.
+        quantize: Name of the recipe.
     """
 
     row: Row
@@ -63,6 +65,7 @@ class Bundle:
     task: str | None = None
     info: Mapping[str, Any] = field(default_factory=dict)
     capacity: int = CAPACITY
+    quantize: str = "none"
 
 
 _SMALL = {"hidden_dim": 12, "num_layers": 1, "num_heads": 2, "intermediate_dim": 16, "max_length": 64}
@@ -363,6 +366,40 @@ GENERATORS: dict[str, Bundle] = {
 }
 
 
+def _without_special_tokens() -> Tokenizer:
+    tokenizer = tiny_text.wordpiece()
+    tokenizer.add_no_special_tokens()
+    return tokenizer
+
+
+_TABLE = {"hidden_dim": 49, "skipped_token_ids": [1]}
+TABLES: dict[str, Bundle] = {
+    "static": Bundle(
+        Row(
+            "model2vec",
+            "sentence-similarity",
+            {**_TABLE, "sentence": SentenceSettings(steps=(NORMALIZE,))},
+            _without_special_tokens,
+        ),
+        "table",
+        [
+            *(("sentence-similarity", text, {}) for text in ("A fine film.", _LONG, "", "\u2603", _DOCUMENTS[:2])),
+            ("sentence-similarity", _LONG, {"chunk_length": 20, "stride": 4}),
+            ("sentence-similarity", "A fine film.", {"normalize": False, "truncate_dim": 5}),
+            ("sentence-similarity", _RANKED, {}),
+        ],
+        quantize="int8",
+    ),
+    "static-vectors": Bundle(
+        Row("model2vec", "feature-extraction", _TABLE, _without_special_tokens),
+        "table",
+        [("feature-extraction", text, {"pooling": pooling}) for text in ("A film", "") for pooling in (None, "mean")],
+        quantize="int4",
+    ),
+}
+"""Bundles that need no runtime, so that each library runs the file itself."""
+
+
 class RecordedForward:
     """An encoder that has read some texts before, alone and without padding; see `kerasformer.generation.Forward`.
 
@@ -474,7 +511,7 @@ def _export(given: Bundle, folder: Path, write_calls: Callable[[Path, Path], dic
         exported = Path(scratch) / "bundle"
         model = given.row.model()
         sizes = size_options(model, given.format, LENGTHS, given.capacity)
-        kf.export.export(model, exported, given.format, "none", task=given.task, **sizes)
+        kf.export.export(model, exported, given.format, given.quantize, task=given.task, **sizes)
         manifest = bundle.read(exported)
         folder.mkdir(parents=True)
         for name in (*_KEPT, *(["tokenizer_texts.json"] if folder.name in _WITH_TEXTS else [])):
@@ -482,7 +519,10 @@ def _export(given: Bundle, folder: Path, write_calls: Callable[[Path, Path], dic
                 compact(exported / name, folder / name)
         for file in {signature.file for signature in manifest.signatures.values()}:
             (folder / file).parent.mkdir(exist_ok=True)
-            (folder / file).touch()  # an engine of the tests replaces the model
+            if given.format == "table":
+                copyfile(exported / file, folder / file)
+            else:
+                (folder / file).touch()  # an engine of the tests replaces the model
         info = replace(manifest.info, **given.info)
         changed = replace(manifest, info=info, files=bundle.checksums(folder), fidelity={}, versions={})
         bundle.write(folder, changed)
@@ -493,6 +533,8 @@ def _export(given: Bundle, folder: Path, write_calls: Callable[[Path, Path], dic
 
 def _readable(calls: dict[str, Any]) -> str:
     rows = ",\n".join(map(dump, calls["calls"]))
+    if "engine" not in calls:
+        return f'{{"calls":[\n{rows}\n]}}\n'
     if "recorded" not in calls["engine"]:
         return f'{{"engine":{dump(calls["engine"])},\n"calls":[\n{rows}\n]}}\n'
     recorded = ",\n".join(map(dump, calls["engine"]["recorded"]))
@@ -501,6 +543,13 @@ def _readable(calls: dict[str, Any]) -> str:
 
 def write(folder: Path) -> None:
     """Writes all bundles."""
+    for name, given in TABLES.items():
+
+        def answered(exported: Path, target: Path, given: Bundle = given) -> dict[str, Any]:
+            model = open_engine(exported)
+            return {"calls": [called(target, model, *call) for call in given.calls]}
+
+        _export(given, folder / name, answered)
     for name, given in ENCODERS.items():
 
         def recorded(exported: Path, target: Path, given: Bundle = given) -> dict[str, Any]:

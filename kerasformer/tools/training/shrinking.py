@@ -155,7 +155,6 @@ def _to_static(
     teacher = load_teacher(source)
     student = static_embeddings(teacher, chosen.get("width") or _STATIC_WIDTH, chosen["sif"], report)
     student.save_pretrained(destination, dtype="float16")
-    student = load(destination)
     report("measure", 0, 0)
     vectors, steps = [], []
     for name, model in {"original": teacher, "static": student}.items():

@@ -12,6 +12,7 @@ of a vector.
 
 from __future__ import annotations
 
+import copy
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -61,8 +62,7 @@ def static_embeddings(teacher: PretrainedModel, width: int, sif: float, report: 
         report: Called with the numbers of tokens.
 
     Returns:
-        A model of the architecture `model2vec`. It has the tokenizer of the teacher, with which it is to be saved; only
-        when it is loaded again, texts get no special tokens.
+        A model of the architecture `model2vec`, with the tokenizer of the teacher but for its special tokens.
     """
     tokenizer: Tokenizer = teacher.tokenizer
     vocabulary = tokenizer.get_vocab()
@@ -87,7 +87,7 @@ def static_embeddings(teacher: PretrainedModel, width: int, sif: float, report: 
         skipped_token_ids=[] if unknown is None else [unknown],
     )
     student.backbone.embeddings.tokens.embeddings.assign(table)
-    student.set_tokenizer(tokenizer)
+    student.set_tokenizer(copy.deepcopy(tokenizer))
     student.source = teacher.source  # whose licence and name are those of the base model
     return student
 

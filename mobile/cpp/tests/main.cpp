@@ -635,7 +635,7 @@ Json Answered(TextModel& model, const Json& call, Json::Array& pieces, std::stri
 
 void CompareTask(const std::string& folder) {
   const Json content = Json::Parse(ReadFile(folder, "calls.json"));
-  TextModel model = TextModel::Open(folder, std::make_unique<TestEngine>(content["engine"]));
+  TextModel model = content.Has("engine") ? TextModel::Open(folder, std::make_unique<TestEngine>(content["engine"])) : TextModel::Open(folder);
   for (const Json& call : content["calls"].AsArray()) {
     Json::Array pieces;
     std::string reason;
@@ -698,7 +698,9 @@ void TimeCalls(const std::string& folder, const std::string& library) {
   options.library = library;
   const Manifest manifest = Manifest::Read(folder);
   double in_engine = 0;
-  auto engine = manifest.format == "onnx" ? OpenOnnxRuntime(folder, manifest, options) : OpenLiteRt(folder, manifest, options);
+  auto engine = manifest.format == "onnx"    ? OpenOnnxRuntime(folder, manifest, options)
+                : manifest.format == "table" ? OpenTable(folder, manifest)
+                                             : OpenLiteRt(folder, manifest, options);
   TextModel model = TextModel::Open(folder, std::make_unique<TimedEngine>(std::move(engine), in_engine));
   for (const std::string& line : InputLines()) {
     Json::Array pieces;

@@ -204,12 +204,12 @@ async function open(folder, task, engine) {
     return engine.mock ? mockStep(new Mock(engine.mock)) : mockForward(engine.recorded, manifest.info.max_length);
   };
   const base = new URL(`${folder}/`, vectors);
-  return await openBundle(base, { task, fetch: fetchFile, runtimes: { tokenizers, jinja }, openModel });
+  return await openBundle(base, { task, fetch: fetchFile, runtimes: { tokenizers, jinja }, ...(engine ? { openModel } : {}) });
 }
 
 async function checkTasks() {
   for (const name of names("tasks")) {
-    const { engine, calls } = json(`tasks/${name}/calls.json`);
+    const { engine = null, calls } = json(`tasks/${name}/calls.json`);
     for (const { task, inputs, options, result, pieces, reason, error } of calls) {
       const part = `tasks: ${name} ${JSON.stringify(inputs).slice(0, 40)} ${JSON.stringify(options)}`;
       const received = [];

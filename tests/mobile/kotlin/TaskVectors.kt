@@ -9,6 +9,7 @@ import kerasformer.TextModel
 import kerasformer.asObject
 import kerasformer.child
 import kerasformer.engine.EngineFactory
+import kerasformer.engine.Table
 import kerasformer.flag
 import kerasformer.int
 import kerasformer.objects
@@ -37,11 +38,13 @@ class TaskVectors(private val folder: File, private val report: (String) -> Unit
 
     /** With an [engine], the folder has the files of a model. */
     fun run(engine: EngineFactory? = null): Int =
-        TextModel.open(folder, engine ?: EngineFactory { engineOf(content.child("engine")!!, it) }, checkFiles = engine != null).use { model ->
+        TextModel.open(folder, engine ?: ofTests(), checkFiles = engine != null).use { model ->
             val calls = content.objects("calls").filter { call -> call.child("options")!!.values.none { it in IMPOSSIBLE } && call.child("options")!!["pooling"] != "max" }
             for (call in calls) check(model, call)
             calls.size
         }
+
+    private fun ofTests(): EngineFactory = content.child("engine")?.let { config -> EngineFactory { engineOf(config, it) } } ?: Table()
 
     private fun check(model: TextModel, call: JsonObject) {
         val error = call.child("error")

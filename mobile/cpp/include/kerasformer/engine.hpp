@@ -36,7 +36,7 @@ struct Signature {
 
 // The content of `kerasformer.json`, which describes a bundle.
 struct Manifest {
-  std::string format;  // "tflite" or "onnx"
+  std::string format;  // "tflite", "onnx" or "table"
   Json info;           // task, labels, ids and lengths
   std::vector<Signature> signatures;
   std::optional<int> capacity;          // number of slots of the decoder's cache
@@ -81,5 +81,8 @@ struct EngineOptions {
 // needed. Throws `EngineError` if that fails.
 std::unique_ptr<Engine> OpenLiteRt(const std::string& folder, const Manifest& manifest, const EngineOptions& options = {});
 std::unique_ptr<Engine> OpenOnnxRuntime(const std::string& folder, const Manifest& manifest, const EngineOptions& options = {});
+
+// Loads a table of token vectors, which needs no runtime. Throws `BundleError` if the file does not fit to the manifest.
+std::unique_ptr<Engine> OpenTable(const std::string& folder, const Manifest& manifest);
 
 }  // namespace kerasformer

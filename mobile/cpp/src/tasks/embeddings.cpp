@@ -111,7 +111,14 @@ std::vector<Vector> TextModel::Features(std::string_view text, const FeatureOpti
     for (const auto& [chunk, index] : BestLocations(chunks)) vectors.push_back(scaled(states[chunk][index]));
     return vectors;
   }
-  for (const auto& rows : states) vectors.push_back(pooling == "cls" ? rows[0] : Mean(rows));
+  for (const auto& rows : states) {
+    // A tokenizer that adds no special tokens returns none for an empty text.
+    if (rows.empty()) {
+      vectors.emplace_back(parts_->manifest.signatures.at(0).outputs.at(0).shape.back());
+    } else {
+      vectors.push_back(pooling == "cls" ? rows[0] : Mean(rows));
+    }
+  }
   return {scaled(Combined(vectors, chunks))};
 }
 

@@ -31,7 +31,8 @@ TextModel TextModel::Open(const std::string& folder, const EngineOptions& option
   const Manifest manifest = Manifest::Read(folder);
   if (manifest.format == "tflite") return Open(folder, OpenLiteRt(folder, manifest, options));
   if (manifest.format == "onnx") return Open(folder, OpenOnnxRuntime(folder, manifest, options));
-  throw BundleError("kerasformer.json: format must be tflite or onnx. Received: " + manifest.format);
+  if (manifest.format == "table") return Open(folder, OpenTable(folder, manifest));
+  throw BundleError("kerasformer.json: format must be tflite, onnx or table. Received: " + manifest.format);
 }
 
 TextModel TextModel::Open(const std::string& folder, std::unique_ptr<Engine> engine) {

@@ -5,7 +5,7 @@ public final class ModelBundle: @unchecked Sendable {
     public let folder: URL
     /// The functions of the model, by name.
     public let signatures: [String: Signature]
-    /// `"tflite"` or `"onnx"`.
+    /// `"tflite"`, `"onnx"` or `"table"`.
     public let format: String
     /// Number of slots of a decoder's cache, in tokens; `nil` for other models.
     public let capacity: Int?

@@ -65,6 +65,8 @@ extension TextModel {
             let states = try zip(parts, outputs).map { part, output in rows(try values(output, "last_hidden_state"), part.count) }
             guard let pooling = pooling else { return bestPlaces(parts).map { scaled(states[$0.chunk][$0.index]) } }
             let vectors = states.map { each -> [Double] in
+                // A tokenizer that adds no special tokens returns none for an empty text.
+                if each.isEmpty { return [Double](repeating: 0, count: bundle.ofRole("forward").first?.outputs["last_hidden_state"]?.shape.last ?? 0) }
                 if pooling == .cls { return each[0] }
                 return each[0].indices.map { column in each.reduce(0.0) { $0 + $1[column] } / Double(each.count) }
             }

@@ -34,7 +34,7 @@ public final class TextModel: @unchecked Sendable {
     public let tokenizer: Tokenizer
     let details: JSON
     let chatTemplate: ChatTemplate?
-    private let bundle: ModelBundle
+    let bundle: ModelBundle
     private var engine: Engine?
     private var loaded: Loaded?
     private let queue = DispatchQueue(label: "kerasformer.model")

@@ -9,7 +9,7 @@ import java.security.MessageDigest
  *
  * @property folder The folder.
  * @property signatures The functions of the model, by name.
- * @property format `"tflite"` or `"onnx"`.
+ * @property format `"tflite"`, `"onnx"` or `"table"`.
  * @property capacity Number of slots of a decoder's cache, in tokens; `null` for other models.
  */
 class Bundle private constructor(val folder: File, internal val content: JsonObject) {

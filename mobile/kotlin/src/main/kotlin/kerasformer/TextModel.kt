@@ -192,7 +192,7 @@ class TextModel private constructor(private val runtime: Runtime, private val en
         /**
          * Opens the folder of a bundle. This takes seconds for a large model: call it on a background thread.
          *
-         * @param engine `LiteRt()` for bundles in TFLite, `OnnxRuntime()` for those in ONNX.
+         * @param engine `LiteRt()` for bundles in TFLite, `OnnxRuntime()` for those in ONNX, `Table()` for static embeddings.
          * @param checkFiles Whether the checksums of the model's files are compared with those of the manifest; small files always are.
          * @throws BundleError A file is missing or was changed, or the folder is no bundle.
          * @throws TokenizerError The tokenizer is unsupported.

@@ -19,7 +19,7 @@ import kerasformer.text
  */
 class LiteRt(private val threads: Int = 2, private val accelerator: Accelerator = Accelerator.CPU) : EngineFactory {
     override fun open(bundle: Bundle): Engine {
-        if (bundle.format != "tflite") throw EngineError("LiteRT runs bundles of the format tflite. Received: ${bundle.format}. Use OnnxRuntime()")
+        if (bundle.format != "tflite") throw EngineError("LiteRT runs bundles of the format tflite. Received: ${bundle.format}. Use ${factoryOf(bundle.format)}")
         if (accelerator == Accelerator.GPU) refuseFatal(bundle)
         // Only signatures with tensors of numbers: the tokenizer in a graph has its own file.
         val files = bundle.signatures.values.filter { signature -> signature.inputs.values.none { it.dtype == "string" } }.map { it.file }.distinct()

@@ -22,7 +22,7 @@ import kerasformer.Signature
  */
 class OnnxRuntime(private val threads: Int = 2) : EngineFactory {
     override fun open(bundle: Bundle): Engine {
-        if (bundle.format != "onnx") throw EngineError("ONNX Runtime runs bundles of the format onnx. Received: ${bundle.format}. Use LiteRt()")
+        if (bundle.format != "onnx") throw EngineError("ONNX Runtime runs bundles of the format onnx. Received: ${bundle.format}. Use ${factoryOf(bundle.format)}")
         val environment = silentEnvironment()
         val sessions = HashMap<String, OrtSession>()
         for (file in bundle.signatures.values.map { it.file }.distinct()) {

@@ -94,7 +94,9 @@ internal suspend fun Runtime.features(text: String, pooling: Pooling?, normalize
     val states = outputs.mapIndexed { chunk, output -> rows(output.getValue("last_hidden_state"), chunks[chunk].size) }
     if (pooling == null) return bestLocations(chunks).map { scaled(states[it.chunk][it.index]) }
     val vectors = states.map { rows ->
-        if (pooling == Pooling.CLS) rows[0] else DoubleArray(rows[0].size) { column -> rows.sumOf { it[column] } / rows.size }
+        // A tokenizer that adds no special tokens returns none for an empty text.
+        if (rows.isEmpty()) DoubleArray(bundle.ofRole("forward").values.first().outputs.getValue("last_hidden_state").shape.last())
+        else if (pooling == Pooling.CLS) rows[0] else DoubleArray(rows[0].size) { column -> rows.sumOf { it[column] } / rows.size }
     }
     return listOf(scaled(combined(vectors, chunks)))
 }
