@@ -125,7 +125,7 @@ def _task(manifest: Manifest, settings: JsonObject) -> str:
 
 def _is_supported(manifest: Manifest) -> bool:
     """Whether the libraries pass all inputs that the model needs, and read its outputs."""
-    if manifest.format not in ("tflite", "onnx") or kind(manifest) is None:
+    if manifest.format not in ("tflite", "onnx", "table") or kind(manifest) is None:
         return False
     signatures = manifest.of_role(*_ROLES).values()
     needed = {info.kind for each in signatures for info in each.inputs.values()}
@@ -154,14 +154,15 @@ def _sample(manifest: Manifest, task: str, settings: JsonObject) -> dict[str, st
 
 
 def _gradle(format: str, task: str) -> str:
+    runtime = f' and `implementation("{GRADLE[format]}")`' if format in GRADLE else ""
     return f"""\
 `mobile/kotlin` is a Gradle module: `includeBuild("{REPOSITORY}/mobile/kotlin")` in `settings.gradle.kts`, and
-`implementation("io.github.kerasformer:kerasformer:0.1.0")` and `implementation("{GRADLE[format]}")`
+`implementation("io.github.kerasformer:kerasformer:0.1.0")`{runtime}
 in the app's `build.gradle.kts`. Assets are copied into `filesDir` first, since engines open files."""
 
 
 def _kotlin_program(format: str, task: str, call: str) -> str:
-    engine = {"tflite": "LiteRt", "onnx": "OnnxRuntime"}[format]
+    engine = {"tflite": "LiteRt", "onnx": "OnnxRuntime", "table": "Table"}[format]
     names = ["TextModel", f"engine.{engine}"]
     names += [
         name
@@ -229,7 +230,7 @@ Dependencies, Add Local."""
 
 
 def _swift_program(format: str, task: str, call: str) -> str:
-    engine = {"tflite": "liteRT", "onnx": "onnxRuntime"}[format]
+    engine = {"tflite": "liteRT", "onnx": "onnxRuntime", "table": "table"}[format]
     return f"""\
 import Foundation
 import Kerasformer
@@ -280,11 +281,13 @@ print(vector.count)""",
 
 
 def _cmake(format: str, task: str) -> str:
-    library = {"tflite": "libLiteRt.so`, 2.2", "onnx": "libonnxruntime.so`, 1.14"}[format]
-    return f"""\
+    project = f"""\
 `mobile/cpp` is a CMake project in C++17: `add_subdirectory({REPOSITORY}/mobile/cpp kerasformer)` and
-`target_link_libraries(app PRIVATE kerasformer::kerasformer)`. It loads `{library} or later, when a bundle is
-opened."""
+`target_link_libraries(app PRIVATE kerasformer::kerasformer)`."""
+    if format == "table":
+        return project
+    library = {"tflite": "libLiteRt.so`, 2.2", "onnx": "libonnxruntime.so`, 1.14"}[format]
+    return f"{project} It loads `{library} or later, when a bundle is\nopened."
 
 
 def _cpp_program(format: str, task: str, call: str) -> str:
@@ -353,14 +356,14 @@ std::cout << model.Features({text}, options).front().size() << "\\n";""",
 
 
 def _npm(format: str, task: str) -> str:
-    names = ["@huggingface/tokenizers", {"tflite": "@litertjs/core", "onnx": "onnxruntime-web"}[format]]
+    names = ["@huggingface/tokenizers", *{"tflite": ["@litertjs/core"], "onnx": ["onnxruntime-web"]}.get(format, [])]
     names += ["@huggingface/jinja"] if task == CONVERSATION else []
     listed = " ".join(f"{name}@{NPM[name]}" for name in names)
     package = f"""\
 `kerasformer/tools/web/page/library` is an npm package, for
 {"browsers" if format == "tflite" else "Node.js and browsers"}:
 `npm install {REPOSITORY}/kerasformer/tools/web/page/library {listed}`"""
-    return package if format == "tflite" else f"{package}.\n{_BUNDLERS}"
+    return f"{package}.\n{_BUNDLERS}" if format == "onnx" else package
 
 
 _BUNDLERS = """The code is a module for Node.js. With a bundler, `loader` and `wasm` are imported as URLs, in Vite
@@ -371,22 +374,24 @@ def _javascript_program(format: str, task: str, call: str) -> str:
     jinja = task == CONVERSATION
     imports = ['import * as jinja from "@huggingface/jinja";'] if jinja else []
     imports.append('import * as tokenizers from "@huggingface/tokenizers";')
+    runtime, folder, addresses = "", "path/to/this/folder", list[str]()  # of a table, which needs none
     if format == "tflite":
         imports.append('import * as module from "@litertjs/core";')
-        runtime, folder = 'litert: { module, wasm: "/wasm/" } };', "/path/to/this/folder/"
+        runtime, folder = ', litert: { module, wasm: "/wasm/" }', "/path/to/this/folder/"
         addresses = ["// /wasm/ is a copy of node_modules/@litertjs/core/wasm/"]
-    else:
+    elif format == "onnx":
         imports.append('import * as module from "onnxruntime-web/wasm";')
-        runtime, folder = "onnxruntime: { module, loader, wasm } };", "path/to/this/folder"
+        runtime = ", onnxruntime: { module, loader, wasm }"
         addresses = [
             f'const {name} = import.meta.resolve("onnxruntime-web/ort-wasm-simd-threaded.{ending}");'
             for name, ending in (("loader", "mjs"), ("wasm", "wasm"))
         ]
     lines = "\n".join([*imports, 'import { openBundle } from "kerasformer";', "", *addresses])
+    modules = f"tokenizers{', jinja' if jinja else ''}{runtime}"
     chosen = f', task: "{task}"' if task in (CONVERSATION, "translation") else ""
     return f"""\
 {lines}
-const runtimes = {{ tokenizers, {"jinja, " if jinja else ""}{runtime}
+const runtimes = {{ {modules} }};
 const bundle = await openBundle("{folder}", {{ runtimes{chosen} }});
 {call}
 """

@@ -22,6 +22,7 @@ CASES = {
     "fill-mask": ("gaps", None),
     "feature-extraction": ("vectors", None),
     "sentence-similarity": ("embeddings", None),
+    "sentence-similarity without a runtime": ("static", None),
     "text-generation": ("story", None),
     "text-generation in TFLite": ("story-tflite", None),
     "conversation": ("chat", None),

@@ -26,8 +26,8 @@ function patterned({ signatures, info }) {
 const AsyncFunction = (async () => {}).constructor;
 const answers = [];
 for (const { folder, code } of JSON.parse(readFileSync(0, "utf-8"))) {
-  const { engine } = JSON.parse(readFileSync(`${folder}/calls.json`, "utf-8"));
-  const openModel = async (manifest) => (engine.mock ? mockStep(new Mock(engine.mock)) : patterned(manifest));
+  const { engine = null } = JSON.parse(readFileSync(`${folder}/calls.json`, "utf-8"));
+  const openModel = async (manifest) => (engine?.mock ? mockStep(new Mock(engine.mock)) : patterned(manifest));
   const printed = [];
   const names = {
     tokenizers,
@@ -37,8 +37,8 @@ for (const { folder, code } of JSON.parse(readFileSync(0, "utf-8"))) {
     openBundle: async (base, options) => {
       // A URL of a page in TFLite, a path in ONNX.
       if (!["/path/to/this/folder/", "path/to/this/folder"].includes(base)) throw new Error(`Another folder: ${base}`);
-      const bundle = await openBundle(folder, { ...options, openModel });
-      if (engine.mock?.encoder_capacity) bundle.manifest.info.max_length = bundle.engine.encoderCapacity = 512; // room for the text of a card
+      const bundle = await openBundle(folder, { ...options, ...(engine ? { openModel } : {}) });
+      if (engine?.mock?.encoder_capacity) bundle.manifest.info.max_length = bundle.engine.encoderCapacity = 512; // room for the text of a card
       return bundle;
     },
   };

@@ -108,7 +108,8 @@ final class Forward {
         var result: [String: [Float]] = [:]
         for (name, output) in outputs {
             var values = try output.floats()
-            if scoresTokens || (signature.outputs[name]?.shape.count ?? 0) > 2 { values = Array(values.prefix(values.count / size * tokens.count)) }
+            let perToken = scoresTokens || (signature.outputs[name]?.shape.count ?? 0) > 2
+            if perToken, signature.tokens != nil { values = Array(values.prefix(values.count / size * tokens.count)) }
             if let wrong = values.first(where: { !$0.isFinite }) {
                 throw InputError(
                     "The model's output for a text is not finite. Expected: finite numbers. Received: \(repr(.double(Double(wrong)))) in "

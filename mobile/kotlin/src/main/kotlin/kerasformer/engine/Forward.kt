@@ -34,8 +34,8 @@ internal class Forward(private val bundle: Bundle, private val engine: Engine) {
         val outputs = engine.run(name, integers(signature, values.mapValues { IntTensor(shape, it.value) }), signature.outputs.keys)
         return outputs.mapValues { (output, tensor) ->
             val read = tensor.use { it.floats() }
-            val perToken = signature.outputs.getValue(output).shape.size > 2 || scoresTokens
-            checkFinite(output, if (perToken) read.copyOf(read.size / size * count) else read)
+            val hasPadding = signature.tokens != null && (signature.outputs.getValue(output).shape.size > 2 || scoresTokens)
+            checkFinite(output, if (hasPadding) read.copyOf(read.size / size * count) else read)
         }
     }
 
