@@ -1,7 +1,8 @@
 """Model2Vec: a table of token vectors without any layer, whose mean is the embedding of a text.
 
 Derived from: the Transformer, of which only the table of tokens is left.
-Paper: Tulkens and van Dongen 2024, "Model2Vec: Fast State-of-the-Art Static Embeddings", github.com/MinishLab/model2vec.
+Paper: Tulkens and van Dongen 2024, "Model2Vec: Fast State-of-the-Art Static Embeddings",
+github.com/MinishLab/model2vec.
 Reference: `StaticModel` of model2vec, and `StaticEmbedding` of sentence-transformers.
 """
 
@@ -39,7 +40,7 @@ class Model2VecConfig(Config):
     """
 
     model_type = "model2vec"
-    # How the table was made, and the length to which the reference truncates texts unless another one is passed.
+    # How the table was made. The length to which the references truncate texts is no limit of a mean.
     ignored = frozenset(
         """tokenizer_name apply_pca apply_zipf sif_coefficient seq_length pooling embedding_dtype
         vocabulary_quantization""".split()

@@ -19,7 +19,10 @@ def section(manifest: Manifest, folder: Path) -> str:
         manifest: Manifest of the bundle.
         folder: Folder of the bundle, with the files of its tokenizer.
     """
-    extra, wheel = _EXTRA.get(manifest.format), f"kerasformer-{manifest.versions.get('kerasformer', '0')}-py3-none-any.whl"
+    extra, wheel = (
+        _EXTRA.get(manifest.format),
+        f"kerasformer-{manifest.versions.get('kerasformer', '0')}-py3-none-any.whl",
+    )
     named, suffix = (f" with the extra `{extra}`", f"[{extra}]") if extra else ("", "")
     absent = "Keras is" if manifest.format == "saved-model" else "Keras and TensorFlow are"
     return f"""## kerasformer

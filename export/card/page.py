@@ -23,8 +23,8 @@ _RUNS_ON = {
     "portable": "It runs on ONNX Runtime and other ONNX runtimes; quantized matrices may need operators of the domain "
     "`com.microsoft`.",
     "saved-model": "It runs on TensorFlow and TensorFlow Serving; weights and arithmetic are in float32.",
-    "table": "It needs no runtime: `table.safetensors` has a vector for each token, and the embedding of a text is their "
-    "mean.",
+    "table": "It needs no runtime: `table.safetensors` has a vector for each token, and the embedding of a text is "
+    "their mean.",
 }
 _GPU_EFFECTS = {
     "wrong": "other results",

@@ -240,8 +240,8 @@ TABLE, TABLE_SCALES, TABLE_SKIPPED = "embeddings", "scales", "skipped"
 """float32 `(V, E)`; the scale of each row of integers, float32 `(V,)`; ids of tokens without a part in the mean,
 int32 `(N,)`, which may be missing."""
 TABLE_BITS = {8: "embeddings_int8", 4: "embeddings_int4"}
-"""Instead of `TABLE`, uint8 levels by their number of bits: `(V, E)`, or `(V, ceil(E / 2))` with the first of two levels
-in the lower half of a byte. A value is `(level - 2^(bits - 1)) * scale`."""
+"""Instead of `TABLE`, uint8 levels by their number of bits: `(V, E)`, or `(V, ceil(E / 2))` with the first of two
+levels in the lower half of a byte. A value is `(level - 2^(bits - 1)) * scale`."""
 
 # Names of signatures, and of ONNX files without their suffix.
 MODEL, ENCODER_MODEL, DECODER_MODEL = "model", "encoder_model", "decoder_model_merged"

@@ -172,7 +172,9 @@ class StaticEmbeddings:
         path = inside(self._part, "tokenizer.json")
         content = read_json(path)
         if not isinstance(content.get("model"), dict) or not content["model"].get("vocab"):
-            raise TokenizerError(f"{path} must have a model with a vocabulary. Received: {', '.join(content) or 'none'}")
+            raise TokenizerError(
+                f"{path} must have a model with a vocabulary. Received: {', '.join(content) or 'none'}"
+            )
         return content
 
     @property

@@ -199,7 +199,7 @@ def mapped_tensors(path: Path) -> dict[str, np.ndarray]:
     Raises:
         CheckpointError: the file is damaged, or has a tensor of another type than float32, uint8 and int32.
     """
-    tensors = {}
+    tensors: dict[str, np.ndarray] = {}
     try:
         for name, (_, start, entry) in _safetensors_header(path).items():
             dtype, (first, last) = _MAPPED[entry["dtype"]], entry["data_offsets"]
@@ -208,7 +208,9 @@ def mapped_tensors(path: Path) -> dict[str, np.ndarray]:
                 raise ValueError(f"{name} has {last - first} bytes for the shape {shape}")
             tensors[name] = np.memmap(path, dtype, "r", start + first, shape)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SourceError) as error:
-        raise CheckpointError(f"{path} must be a safetensors file of {', '.join(_MAPPED)}. Received: {error}") from error
+        raise CheckpointError(
+            f"{path} must be a safetensors file of {', '.join(_MAPPED)}. Received: {error}"
+        ) from error
     return tensors
 
 

@@ -324,7 +324,8 @@ class PretrainedModel(NamedArrays, Adaptable):
 
         Args:
             folder: Folder of the bundle.
-            format: `"litert"` (the default), `"onnx"`, `"saved_model"` for TensorFlow, or `"table"` for static embeddings.
+            format: `"litert"` (the default), `"onnx"`, `"saved_model"` for TensorFlow, or `"table"` for static
+                embeddings.
             quantize: Name of a recipe, such as `"int8"`, or a `kerasformer.export.Recipe`.
             options: See `kerasformer.export.ExportOptions`. Arguments of `keras.Model.export`, such as
                 `input_signature`, are unsupported.

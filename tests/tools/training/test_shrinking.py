@@ -15,8 +15,11 @@ import kerasformer as kf
 from kerasformer import zoo
 from kerasformer.cli.app import app
 from kerasformer.errors import CheckpointError, InputError
+from kerasformer.models.loading import load
 from kerasformer.models.variables import variables_by_path
 from kerasformer.tools.training import shrink
+from kerasformer.tools.training.static_embeddings import load_teacher, smooth_inverse_frequencies
+from kerasformer.zoo import SentenceSettings
 from tests import tiny_text
 from tests.grids import grid
 
@@ -65,6 +68,38 @@ def prepared(tmp_path: Path) -> Any:
         return cuts
 
     return prepare
+
+
+def test_static_embeddings(tmp_path: Path) -> None:
+    """The table has the vectors of tokens as texts, but for the rotation and the weights, and needs no layers."""
+    tokenizer = tiny_text.wordpiece()
+    keras.utils.set_random_seed(0)
+    sentence = SentenceSettings(steps=("normalize",), similarity="dot")
+    sizes = {"hidden_dim": 24, "num_layers": 1, "num_heads": 2, "intermediate_dim": 32, "max_length": 64}
+    model = zoo.build("bert", "sentence-similarity", sentence=sentence, vocab_size=tokenizer.vocab_size, **sizes)
+    model.tokenizer = tokenizer
+    model.save_pretrained(tmp_path / "model")
+    with pytest.raises(InputError, match="width must be from 1 to 24.*Received: width=256"):
+        shrink(tmp_path / "model", tmp_path / "static", to="static")
+    with pytest.raises(InputError, match="to='static' has only the options width and sif.*Received: layers"):
+        shrink(tmp_path / "model", tmp_path / "static", to="static", layers=1)
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:5]), encoding="utf-8")
+    steps = shrink(tmp_path / "model", tmp_path / "static", tmp_path / "texts.txt", to="static", width=24, sif=0.0)
+    assert [step.name for step in steps] == ["original", "static"]
+    assert steps[1].parameters == 24 * tokenizer.vocab_size and steps[1].figures["spearman"] > 0
+    static = kf.pipeline(tmp_path / "static")
+    assert static.embedding.similarity == "dot" and "base_model" in (tmp_path / "static" / "README.md").read_text()
+    # All components and equal weights: only the mean is gone, so that distances of tokens are those of the model.
+    words = [token for token in tokenizer.get_vocab() if token.isalpha() and len(tokenizer.encode(token)) == 3][:8]
+    vectors = np.stack([pipe.encode(words) for pipe in (kf.pipeline(load_teacher(tmp_path / "model")), _raw(static))])
+    distances = np.linalg.norm(vectors[:, :, None] - vectors[:, None], axis=-1)
+    np.testing.assert_allclose(distances[1], distances[0], atol=2e-3 * distances[0].max())
+    assert smooth_inverse_frequencies(3, 1e-4) == pytest.approx(1e-4 / (1e-4 + np.array([6, 4, 3]) / 13))
+
+
+def _raw(pipe: Any) -> Any:
+    """Returns the pipeline of the same table without normalization."""
+    return kf.pipeline(load(pipe.model.model.source, sentence=SentenceSettings()))
 
 
 @pytest.mark.parametrize("name", grid(MODELS, always=("bert",), others="release"))
