@@ -77,6 +77,7 @@ class Bundle(os.PathLike[str]):
     def rows(self) -> list[tuple[str, str]]:
         """Returns a summary of the bundle, as pairs of a name and a value for display."""
         manifest, info = self.manifest, self.manifest.info
+        longest = manifest.encoder_capacity or info.max_length
         rows = [
             ("format", manifest.format),
             ("model", f"{info.name} ({info.model_type})"),
@@ -84,7 +85,7 @@ class Bundle(os.PathLike[str]):
             ("labels", ", ".join(info.labels)),
             ("recipe", str(manifest.recipe.get("name", ""))),
             ("cache", f"{manifest.capacity} tokens" if manifest.capacity else ""),
-            ("maximum input", f"{manifest.encoder_capacity or info.max_length} tokens"),
+            ("maximum input", f"{longest} tokens" if longest else ""),
             ("signatures", ", ".join(manifest.signatures)),
             ("files", "\n".join(f"{name}: {size:,} bytes" for name, size in self.files.items())),
             ("fidelity", figure_line(manifest.fidelity)),

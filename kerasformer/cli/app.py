@@ -95,6 +95,7 @@ command(
     "kerasformer shrink ./bert-base-sentiment small --data reviews.tsv --layers 4 --neurons 1024 --epochs 3",
     "kerasformer shrink ./gpt2 small --data stories.txt --layers 0,3,6,9 --vocab 0.999 --quantize int4",
     "kerasformer shrink ./t5-small small --data pairs.tsv --layers 4 --decoder-layers 2 --heads 4 --neurons 1024",
+    "kerasformer shrink MiniLM static --to static",
 )(shrink)
 command(
     "kerasformer train sentiment.toml out --data texts",

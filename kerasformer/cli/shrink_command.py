@@ -18,6 +18,7 @@ from kerasformer.process import keep_memory
     [ShrinkOptions, CutOptions],
     "to",
     "layers",
+    "decoder_layers",
     "heads",
     "width",
     "neurons",
@@ -25,7 +26,6 @@ from kerasformer.process import keep_memory
     "quantize",
     "format",
     "epochs",
-    "learning_rate",
     "batch_size",
     "task",
 )

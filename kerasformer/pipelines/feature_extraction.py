@@ -79,9 +79,9 @@ def _vectors(outputs: dict[str, np.ndarray], encoded: Encoding, pooling: str | N
     states = outputs["last_hidden_state"]
     if pooling is None:
         return [states[best_locations(encoded, rows)] for rows in rows_of(encoded)]
-    real: np.ndarray = encoded.attention_mask > 0  # in no column of a text without tokens, whose vector is 0
+    real = encoded.attention_mask > 0  # in no column of a text without tokens, whose vector is 0
     if pooling == "cls":
-        return combined(np.where(real.any(axis=1)[:, None], states[:, 0], np.float32(0)), encoded)
+        return combined(np.where(real.any(axis=1, keepdims=True), states[:, 0], np.float32(0)), encoded)
     means = [row[mask].sum(axis=0) / max(1, int(mask.sum())) for row, mask in zip(states, real, strict=True)]
     return combined(np.stack(means), encoded)
 
