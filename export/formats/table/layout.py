@@ -74,6 +74,7 @@ class TableLayout:
         storage = recipe.storage(path, shape, table=True)
         if storage == "float16":
             raise ExportError(
-                f"A table of token vectors is stored in float32, int8 or int4. Received: {storage} of {recipe.name!r}"
+                f"A table of token vectors is stored in float32, int8 or int4. Received: {storage} of {recipe.name!r}. "
+                "Export it with quantize='none', 'int8' or 'int4'; a search has nothing to mix"
             )
         return BITS[storage]

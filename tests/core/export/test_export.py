@@ -405,7 +405,7 @@ BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
         "bert-text-classification",
         {"format": "coreml"},
         ExportError,
-        "tflite, onnx, saved-model, litert, saved_model. Received: 'coreml'",
+        "tflite, onnx, saved-model, table, litert, saved_model. Received: 'coreml'",
     ),
     (
         "bert-text-classification",
