@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kerasformer import bundle, zoo
+from kerasformer import bundle
 from kerasformer.bundle import Manifest, recipes
 from kerasformer.engines import Step
 from kerasformer.engines.litert import LiteRTStep
@@ -25,7 +25,6 @@ from kerasformer.layers import CacheScales
 from kerasformer.models.keras_engine import KerasStep
 from tests import shared
 from tests.core.export import onnx_bundles, saved_model_bundles, tflite_bundles
-from tests.core.zoo import lfm2
 
 CAPACITY, READ, VOCAB = 40, 48, 61
 WINDOWS = (12, 24)
@@ -40,13 +39,8 @@ KINDS = tuple(SLIDING)
 """Architectures with keys and values in every layer, which all tests of generation run."""
 
 
-def model(kind: str) -> Any:
-    zoo.register(lfm2)  # also in a later file, whose models may be those of an earlier one
-    return created(kind)
-
-
 @cache
-def created(kind: str) -> Any:
+def model(kind: str) -> Any:
     model_type, *windows = kind.split("-")
     made = onnx_bundles.tiny(model_type, **SETTINGS[model_type])
     if windows:

@@ -154,6 +154,10 @@ COHERE = {
     **{name: value for name, value in LLAMA.items() if name not in ("num_key_value_heads", "rms_norm_eps")},
     "layer_norm_eps": 1e-3, "logit_scale": 0.3,
 }  # fmt: skip
+LFM2 = {
+    "vocab_size": 97, "hidden_size": 48, "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 3,
+    "max_position_embeddings": 64, "norm_eps": 1e-3, "block_multiple_of": 8,
+}  # fmt: skip
 ELECTRA = {**BERT, "embedding_size": 13, "hidden_dropout_prob": 0.11, "attention_probs_dropout_prob": 0.12}
 MOBILEBERT = {
     **BERT, "embedding_size": 13, "intra_bottleneck_size": 21, "num_feedforward_networks": 3, "hidden_act": "relu",
@@ -796,6 +800,32 @@ CASES = (
             **COHERE, "hidden_size": 48, "num_key_value_heads": 3, "use_qk_norm": True, "tie_word_embeddings": False,
             "attention_bias": True, "hidden_act": "gelu_new", "attention_dropout": 0.11, "initializer_range": 0.03,
             "rope_parameters": {"rope_type": "linear", "rope_theta": 300.0, "factor": 3.0},
+        },
+        only=("text-generation",),
+    ),
+    # The settings of LFM2-350M at small sizes, in the keys of its file; then those that newer files can have.
+    of(
+        "lfm2",
+        {**LFM2, "block_ff_dim": 100, "full_attn_idxs": [2], "tie_embedding": True},
+        derived=frozenset({"full_attn_idxs", "layer_types"}),
+    ),
+    Case(
+        "lfm2-layers",
+        "lfm2",
+        {
+            **LFM2, "num_key_value_heads": 6, "intermediate_size": 60, "block_ffn_dim_multiplier": 1.1,
+            "conv_L_cache": 4, "layer_types": ["full_attention", "conv", "conv", "full_attention"],
+            "initializer_range": 0.03, "rope_parameters": {"rope_type": "linear", "rope_theta": 500.0, "factor": 3.0},
+        },
+        only=("text-generation",),
+    ),
+    Case(
+        "lfm2-untied",
+        "lfm2",
+        {
+            **LFM2, "hidden_size": 30, "num_attention_heads": 5, "num_key_value_heads": 1, "num_hidden_layers": 2,
+            "intermediate_size": 44, "block_auto_adjust_ff_dim": False, "tie_word_embeddings": False,
+            "layer_types": ["conv", "full_attention"],
         },
         only=("text-generation",),
     ),

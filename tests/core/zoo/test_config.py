@@ -93,6 +93,8 @@ REFUSED = [
     ("phi", "num_key_value_heads", 0),
     ("phi3", "attention_bias", True),
     ("cohere", "logit_scale", 0.0),
+    ("lfm2", "layer_types", ["conv", "sliding_attention", "conv", "conv"]),
+    ("lfm2", "block_use_swiglu", False),
     ("phi3", "rope_parameters", {"rope_type": "linear", "rope_theta": 300.0, "factor": 2.0}),
     ("mbart", "normalize_before", False),
     ("m2m_100", "decoder_start_token_id", 0),

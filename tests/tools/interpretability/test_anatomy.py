@@ -12,14 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 import kerasformer as kf
-from kerasformer import zoo
-from kerasformer.bundle import architectures
 from kerasformer.cli import app
 from kerasformer.errors import InputError
-from kerasformer.models import registry
 from kerasformer.tools.interpretability.anatomy import INPUT, Anatomy, Block
 from kerasformer.tools.interpretability.costs import costs
-from tests.core.zoo import lfm2
 from tests.core.zoo.cases import CASES, FIRST
 from tests.core.zoo.test_lfm2 import SETTINGS as LFM2
 from tests.grids import grid
@@ -109,7 +105,7 @@ def test_both_stacks_and_what_the_decoder_reads(tmp_path: Path) -> None:
     }
 
 
-def test_layers_of_several_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_of_several_kinds(tmp_path: Path) -> None:
     windows = of_case(tmp_path, "modernbert").stacks[0].layers
     assert [group.indices for group in windows] == [(0,), (1, 2), (3,)]
     assert [any("window" in text for block in group.blocks for text in block.details) for group in windows] == [
@@ -119,9 +115,6 @@ def test_layers_of_several_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ]
     albert = of_case(tmp_path, "albert").stacks[0].layers
     assert [(len(group.indices), group.num_weights) for group in albert] == [(10, 4)]
-    monkeypatch.setattr(registry, "_registered", {})
-    monkeypatch.setattr(architectures, "_added", {})
-    zoo.register(lfm2)
     convolutions, attention = described(tmp_path, {"model_type": "lfm2", **LFM2}).stacks[0].layers
     assert convolutions.indices == (0, 2, 3) and attention.indices == (1,)
     assert "Short convolution" in [block.title for block in convolutions.blocks]

@@ -20,7 +20,6 @@ from tests.code_blocks import blocks
 from tests.core.export.text_models import Row, shared_bundle, shared_model
 from tests.core.tokenization.conftest import CASES, Checkpoint, checkpoint  # noqa: F401 (a fixture)
 from tests.core.tokenization.samples import CORPUS
-from tests.core.zoo import lfm2
 from tests.foreign.cases import CROSS_ENCODER, NLI, Case, embedder, tiny
 from tests.grids import grid
 from tests.margins import check_classes, check_same
@@ -79,7 +78,6 @@ OTHER_SETTINGS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 @pytest.fixture(scope="module")
 def exported(site: Path) -> Any:
     """Returns a function that puts a bundle into the site by its name, unless it is there."""
-    kf.zoo.register(lfm2)
 
     def make(name: str) -> Path:
         folder = site / "models" / name

@@ -1,7 +1,7 @@
 """LFM2: LLaMA with short convolutions in place of the attention of most layers, and normalized queries and keys.
 
-An architecture outside of the package, for the tests of `kerasformer.tools.testing`: most of its layers keep inputs of
-a convolution of earlier tokens instead of keys and values.
+LFM2 and LFM2.5 have this architecture; models with experts or images have others. A convolution keeps its inputs at
+earlier tokens instead of keys and values.
 
 Derived from: `llama`.
 Paper: Liquid AI 2025, "LFM2 Technical Report", arXiv:2511.23404. Reference: `transformers.models.lfm2`.
@@ -9,14 +9,16 @@ Paper: Liquid AI 2025, "LFM2 Technical Report", arXiv:2511.23404. Reference: `tr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import keras
 
+from kerasformer.files.reading import JsonMapping
 from kerasformer.layers import ShortConvolution
 from kerasformer.models.config import hf
-from kerasformer.models.config_types import Count, Epsilon, Positive, Size, TokenId
+from kerasformer.models.config_types import Epsilon, Positive, Size, TokenId
 from kerasformer.models.contracts import CausalLM
 from kerasformer.models.gated_decoder import FULL, GatedDecoder, GatedDecoderConfig
 from kerasformer.models.layouts import Convolution
@@ -36,16 +38,22 @@ class Lfm2Config(GatedDecoderConfig):
         convolution_size: Number of tokens in the kernel of a convolution.
         adjusts_intermediate: Whether the feed-forward size is two thirds of `intermediate_dim` times `multiplier`,
             rounded up to a multiple of `multiple_of`.
-        layer_types: Type of each layer, `full_attention` or `conv`; attention by default.
+        attention_layers: Indices of the layers with attention in older files, all by default.
+        layer_types: Type of each layer, `full_attention` or `conv`, instead of these indices.
     """
 
     model_type = "lfm2"
     default_base = 1e6
     required = {"block_use_swiglu": (True,), "use_pos_enc": (True,)}
-    ignored = frozenset(  # initialization, and what other keys say
-        "block_dim block_mlp_init_scale block_norm_eps block_out_init_scale block_use_xavier_init "
-        "conv_dim conv_dim_out conv_use_xavier_init full_attn_idxs".split()
+    older: ClassVar[Mapping[str, str]] = {"block_ff_dim": "intermediate_size", "tie_embedding": "tie_word_embeddings"}
+    # Initial weights, and what other keys say.
+    ignored = frozenset(
+        """block_dim block_mlp_init_scale block_norm_eps block_out_init_scale block_use_xavier_init conv_dim
+        conv_dim_out conv_use_xavier_init num_heads theta""".split()
     )
+
+    hidden_act: ClassVar[str] = "silu"  # type: ignore[misc]
+    attention_dropout: ClassVar[float] = 0.0  # type: ignore[misc]
 
     vocab_size: Size = hf("vocab_size", 65536)
     max_length: Size = hf("max_position_embeddings", 128000)
@@ -58,7 +66,8 @@ class Lfm2Config(GatedDecoderConfig):
     convolution_size: Size = hf("conv_L_cache", 3)
     adjusts_intermediate: bool = hf("block_auto_adjust_ff_dim", True)
     multiplier: Positive | None = hf("block_ffn_dim_multiplier", 1.0)
-    multiple_of: Count = hf("block_multiple_of", 256)
+    multiple_of: Size = hf("block_multiple_of", 256)
+    attention_layers: list[int] | None = hf("full_attn_idxs", None)
     layer_types: list[str] | None = hf("layer_types", None)
     pad_token_id: TokenId | None = hf("pad_token_id", 0)
     bos_token_id: TokenId | None = hf("bos_token_id", 1)
@@ -67,19 +76,18 @@ class Lfm2Config(GatedDecoderConfig):
     def __post_init__(self) -> None:
         """Sets the default types of layers and validates them."""
         super().__post_init__()
+        indices = range(self.num_layers)
         if self.layer_types is None:
-            object.__setattr__(self, "layer_types", [FULL] * self.num_layers)
+            attention = indices if self.attention_layers is None else self.attention_layers
+            types = [FULL if index in attention else CONVOLUTION for index in indices]
+            object.__setattr__(self, "layer_types", types)
         check_layer_types(self.layer_types, self.num_layers, (FULL, CONVOLUTION))
 
-    @property
-    def feed_forward_dim(self) -> int:
-        """Size `F` of the feed-forward networks."""
-        size = self.intermediate_dim
-        if self.adjusts_intermediate:
-            size = int(2 * size / 3)
-            if self.multiplier is not None:
-                size = -(-int(self.multiplier * size) // self.multiple_of) * self.multiple_of
-        return size
+    @classmethod
+    def from_hf(cls, content: JsonMapping) -> Self:
+        """See `Config.from_hf`; keys of older files take precedence, as in the reference."""
+        values = {name: content[older] for older, name in cls.older.items() if older in content}
+        return super().from_hf({**{key: content[key] for key in content if key not in cls.older}, **values})
 
 
 class Lfm2(GatedDecoder):
@@ -90,7 +98,14 @@ class Lfm2(GatedDecoder):
 
     @property
     def feed_forward_dim(self) -> int:
-        return self.config.feed_forward_dim
+        """Size `F` of the feed-forward networks."""
+        config, size = self.config, self.config.intermediate_dim
+        if not config.adjusts_intermediate:
+            return size
+        size = int(2 * size / 3)
+        if config.multiplier is None:
+            return size
+        return -(-int(config.multiplier * size) // config.multiple_of) * config.multiple_of
 
     def make_attention(self, index: int) -> keras.layers.Layer:
         """Creates the attention of a layer, or the convolution in its place."""
