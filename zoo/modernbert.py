@@ -7,6 +7,7 @@ and Long Context Finetuning and Inference", arXiv:2412.13663. Reference: `transf
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -96,11 +97,8 @@ class ModernBert(BidirectionalEncoder):
         return super().make_feed_forward(gated=True, **options)
 
     def attention_options(self, index: int) -> LayerArguments:
-        """Returns the window, if the layer has one, and the rotary positions of its type."""
-        config, layer_type = self.config, self.config.layer_types[index]
-        window = config.window // 2 if layer_type == "sliding_attention" else None
-        options = {"use_bias": config.attention_bias, "output_dropout": config.attention_dropout}
-        return {"window": window, "rotary": config.rotary(layer_type), **options}
+        """See the function `attention_options`."""
+        return attention_options(self.config, index)
 
     def make_final_norm(self) -> keras.layers.Layer:
         """Creates the norm of the output."""
@@ -109,17 +107,33 @@ class ModernBert(BidirectionalEncoder):
     def rows(self) -> list[Row]:
         """Returns the weight table."""
         config, norms = self.config, {"bias": self.config.norm_bias}
-        layer = fused(
-            [f"attention/{name}" for name in ("query", "key", "value")], "attn.Wqkv", bias=config.attention_bias
-        )
-        layer += dense("attention/output", "attn.Wo", bias=config.attention_bias)
-        layer += fused(["feed_forward/gate", "feed_forward/up"], "mlp.Wi", bias=config.feed_forward_bias)
-        layer += dense("feed_forward/output", "mlp.Wo", bias=config.feed_forward_bias)
-        layer += [*norm("attention_norm", "attn_norm", **norms), *norm("feed_forward_norm", "mlp_norm", **norms)]
+        projections = [f"attention/{name}" for name in ("query", "key", "value")]
+        layer = layer_table(config, fused(projections, "attn.Wqkv", bias=config.attention_bias))
         rows = embedding("embeddings/tokens", "embeddings.tok_embeddings")
         rows += norm("embeddings/norm", "embeddings.norm", **norms)
         rows += [*self.layer_rows(layer, "layers.{}.".format), *norm("encoder/final_norm", "final_norm", **norms)]
         return [row for row in rows if not row.tensor.startswith("layers.0.attn_norm.")]
+
+
+def attention_options(config: ModernBertConfig, index: int) -> LayerArguments:
+    """Returns the window of a layer, if it has one, and the rotary positions of its type."""
+    layer_type = (config.layer_types or ())[index]
+    window = config.window // 2 if layer_type == "sliding_attention" else None
+    options = {"use_bias": config.attention_bias, "output_dropout": config.attention_dropout}
+    return {"window": window, "rotary": config.rotary(layer_type), **options}
+
+
+def layer_table(config: ModernBertConfig, projections: Sequence[Row]) -> list[Row]:
+    """Returns the rows of one layer, of which `projections` are those of queries, keys and values."""
+    norms = {"bias": config.norm_bias}
+    return [
+        *projections,
+        *dense("attention/output", "attn.Wo", bias=config.attention_bias),
+        *fused(["feed_forward/gate", "feed_forward/up"], "mlp.Wi", bias=config.feed_forward_bias),
+        *dense("feed_forward/output", "mlp.Wo", bias=config.feed_forward_bias),
+        *norm("attention_norm", "attn_norm", **norms),
+        *norm("feed_forward_norm", "mlp_norm", **norms),
+    ]
 
 
 class ModernBertFillMask(task_models.FillMask, task_models.NormedHead, backbone=ModernBert):

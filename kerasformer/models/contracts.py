@@ -114,8 +114,8 @@ class ProjectingModel(PretrainedModel):
         """Number of scores of each token."""
         return int(self.config.vocab_size)
 
-    def make_head(self) -> LMHead:
-        """Creates the language modelling head."""
+    def make_head(self) -> keras.layers.Layer:
+        """Creates the language modelling head, with the call arguments of `LMHead`."""
         return LMHead(self.output_vocab_size, tied=self.config.tied, name="head", **self.head_options())
 
     @property

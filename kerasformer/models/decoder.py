@@ -130,16 +130,9 @@ class CausalDecoder(Backbone):
             name="feed_forward",
             **self.feed_forward_options(index),
         )
-        return DecoderLayer(
-            self.make_attention(index),
-            feed_forward,
-            norm=self.norm,
-            epsilon=self.config.epsilon,
-            order=self.order,
-            dropout=self.hidden_dropout,
-            name=f"layer_{index}",
-            **self.layer_options(index),
-        )
+        options = {"norm": self.norm, "epsilon": self.config.epsilon, "order": self.order}
+        options |= {"dropout": self.hidden_dropout, **self.layer_options(index)}
+        return DecoderLayer(self.make_attention(index), feed_forward, name=f"layer_{index}", **options)
 
     def make_attention(self, index: int) -> keras.layers.Layer:
         """Creates the attention of the layer of this index, or a layer in its place, such as `ShortConvolution`."""
@@ -159,7 +152,7 @@ class CausalDecoder(Backbone):
         return size
 
     def layer_options(self, index: int) -> dict[str, Any]:
-        """Returns further arguments of the layer of this index, such as `norm_bias`."""
+        """Returns further arguments of the layer of this index, such as `norm_bias`, or another `order`."""
         return {}
 
     def attention_options(self, index: int) -> LayerArguments:

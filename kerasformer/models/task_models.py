@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import types
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
@@ -610,9 +610,13 @@ class NormedHead(EncoderModel):
 
     def head_rows(self) -> list[Row]:
         """Returns the rows of the head, without the biases that it does not have."""
-        config = self.config
-        biases = {"dense/bias": config.head_bias, "norm/bias": config.norm_bias, "bias": config.output_bias}
-        return [replace(row, optional=False) for row in self.head_table if biases.get(row.variables[0], True)]
+        return present_biases(self.head_table, self.config)
+
+
+def present_biases(rows: Iterable[Row], config: Any) -> list[Row]:
+    """Returns rows of a head like `NormedHead` without those of biases that the configuration does not have."""
+    biases = {"dense/bias": config.head_bias, "norm/bias": config.norm_bias, "bias": config.output_bias}
+    return [replace(row, optional=False) for row in rows if biases.get(row.variables[0], True)]
 
 
 class CausalFeatures(FeatureModel, CausalModel):
