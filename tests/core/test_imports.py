@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 ZOO = ROOT / "zoo"
 
 # Modules that an architecture may import in addition to those of the architectures that it is derived from.
-FURTHER = {"marian": {"bart"}, "encoder_decoder": {"bert"}}
+FURTHER = {"marian": {"bart"}, "encoder_decoder": {"bert"}, "modernbert_decoder": {"modernbert"}}
 
 SATELLITES = [ROOT / "kerasformer/cli", ROOT / "kerasformer/tools"]
 """Folders that the core does not import: the tools, and the command line above them."""

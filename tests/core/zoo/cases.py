@@ -43,6 +43,7 @@ MODERNBERT = {
     "max_position_embeddings": 64, "local_attention": 8, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
     "sep_token_id": 2,
 }  # fmt: skip
+MODERNBERT_DECODER_DERIVED = frozenset({"global_attn_every_n_layers"})
 XLM = {
     "vocab_size": 97, "emb_dim": 36, "n_layers": 3, "n_heads": 3, "max_position_embeddings": 41, "layer_norm_eps": 1e-3,
     "n_langs": 4, "dropout": 0.11, "attention_dropout": 0.12, "summary_first_dropout": 0.13, "init_std": 0.03,
@@ -409,6 +410,27 @@ CASES = (
             "local_attention": 4, "initializer_range": 0.03,
         },
         only=("fill-mask", "question-answering"),
+        std=0.2,
+    ),
+    # The settings of Ettin decoders at small sizes; then every switch the other way.
+    of("modernbert-decoder", MODERNBERT, std=0.2, derived=MODERNBERT_DECODER_DERIVED),
+    Case(
+        "modernbert-decoder-biased",
+        "modernbert-decoder",
+        {
+            **{name: value for name, value in MODERNBERT.items() if name != "sep_token_id"}, "hidden_size": 30,
+            "num_attention_heads": 5, "norm_bias": True, "attention_bias": True, "mlp_bias": True,
+            "decoder_bias": False, "classifier_bias": True, "hidden_activation": "silu", "local_attention": 7,
+            "classifier_activation": "relu", "embedding_dropout": 0.11, "attention_dropout": 0.12, "mlp_dropout": 0.13,
+            "classifier_dropout": 0.14, "norm_eps": 1e-3, "layer_types": ["sliding_attention", "full_attention"] * 2,
+            "tie_word_embeddings": False,
+            "rope_parameters": {
+                "full_attention": {
+                    "rope_type": "yarn", "rope_theta": 300.0, "factor": 4.0, "original_max_position_embeddings": 16,
+                },
+                "sliding_attention": {"rope_type": "linear", "rope_theta": 50.0, "factor": 2.0},
+            },
+        },
         std=0.2,
     ),
     of("xlm", XLM),

@@ -70,6 +70,8 @@ REFUSED = [
     ("big_bird", "attention_type", "sparse"),
     ("modernbert", "classifier_pooling", "max"),
     ("modernbert", "local_attention", 1),
+    ("modernbert-decoder", "local_attention", 1),
+    ("modernbert-decoder", "layer_types", ["chunked_attention"] * 4),
     ("deberta", "talking_head", True),
     ("xlm", "asm", True),
     ("xlm", "summary_type", "mean"),
