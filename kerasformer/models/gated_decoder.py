@@ -108,16 +108,8 @@ class GatedDecoder(CausalDecoder):
     )
 
     def attention_options(self, index: int) -> LayerArguments:
-        """Returns the sizes, biases, positions and window of the attention."""
-        config = self.config
-        return {
-            "head_dim": config.head_dim,
-            "num_key_value_heads": config.num_key_value_heads,
-            "use_bias": config.attention_bias,
-            "output_bias": config.output_bias,
-            "rotary": config.rotary,
-            "window": config.window(index),
-        }
+        """See the function `attention_options`."""
+        return attention_options(self.config, index)
 
     def feed_forward_options(self, index: int) -> LayerArguments:
         """Returns the options of a gated feed-forward network."""
@@ -125,17 +117,7 @@ class GatedDecoder(CausalDecoder):
 
     def layer_rows(self) -> list[Row]:
         """Returns the weight table of one layer."""
-        config = self.config
-        rows = [
-            *norm("attention_norm", "input_layernorm", bias=False),
-            *norm("feed_forward_norm", "post_attention_layernorm", bias=False),
-            *dense("attention/output", "self_attn.o_proj", bias=config.output_bias),
-        ]
-        for path, tensor in {"query": "q_proj", "key": "k_proj", "value": "v_proj"}.items():
-            rows += dense(f"attention/{path}", f"self_attn.{tensor}", bias=config.attention_bias)
-        for path, tensor in {"gate": "gate_proj", "up": "up_proj", "output": "down_proj"}.items():
-            rows += dense(f"feed_forward/{path}", f"mlp.{tensor}", bias=config.mlp_bias)
-        return rows
+        return layer_table(self.config)
 
     def rows(self) -> list[Row]:
         """Returns the weight table."""
@@ -144,3 +126,29 @@ class GatedDecoder(CausalDecoder):
             *repeat(self.config.num_layers, nested(self.layer_rows(), "decoder/layer_{i}/", "layers.{i}.")),
             *norm("decoder/final_norm", "norm", bias=False),
         ]
+
+
+def attention_options(config: GatedDecoderConfig, index: int) -> LayerArguments:
+    """Returns the sizes, biases, positions and window of the attention of the layer of this index."""
+    return {
+        "head_dim": config.head_dim,
+        "num_key_value_heads": config.num_key_value_heads,
+        "use_bias": config.attention_bias,
+        "output_bias": config.output_bias,
+        "rotary": config.rotary,
+        "window": config.window(index),
+    }
+
+
+def layer_table(config: GatedDecoderConfig) -> list[Row]:
+    """Returns the rows of one layer."""
+    rows = [
+        *norm("attention_norm", "input_layernorm", bias=False),
+        *norm("feed_forward_norm", "post_attention_layernorm", bias=False),
+        *dense("attention/output", "self_attn.o_proj", bias=config.output_bias),
+    ]
+    for path, tensor in {"query": "q_proj", "key": "k_proj", "value": "v_proj"}.items():
+        rows += dense(f"attention/{path}", f"self_attn.{tensor}", bias=config.attention_bias)
+    for path, tensor in {"gate": "gate_proj", "up": "up_proj", "output": "down_proj"}.items():
+        rows += dense(f"feed_forward/{path}", f"mlp.{tensor}", bias=config.mlp_bias)
+    return rows
