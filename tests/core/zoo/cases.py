@@ -43,6 +43,11 @@ MODERNBERT = {
     "max_position_embeddings": 64, "local_attention": 8, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
     "sep_token_id": 2,
 }  # fmt: skip
+EUROBERT = {
+    "vocab_size": 97, "hidden_size": 36, "intermediate_size": 44, "num_hidden_layers": 3, "num_attention_heads": 6,
+    "max_position_embeddings": 64, "rms_norm_eps": 1e-3, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+    "mask_token_id": 3,
+}  # fmt: skip
 MODERNBERT_DECODER_DERIVED = frozenset({"global_attn_every_n_layers"})
 XLM = {
     "vocab_size": 97, "emb_dim": 36, "n_layers": 3, "n_heads": 3, "max_position_embeddings": 41, "layer_norm_eps": 1e-3,
@@ -411,6 +416,29 @@ CASES = (
         },
         only=("fill-mask", "question-answering"),
         std=0.2,
+    ),
+    # The settings of EuroBERT-210m at small sizes; then those of the larger models, and every switch the other way.
+    of("eurobert", EUROBERT, derived=LLAMA_DERIVED),
+    Case(
+        "eurobert-biased",
+        "eurobert",
+        {
+            **EUROBERT, "num_key_value_heads": 2, "attention_bias": True, "mlp_bias": True, "hidden_act": "gelu",
+            "classifier_pooling": "mean", "attention_dropout": 0.11, "tie_word_embeddings": True, "head_dim": 8,
+            "initializer_range": 0.03,
+            "rope_parameters": {
+                "rope_type": "yarn", "rope_theta": 300.0, "factor": 4.0, "original_max_position_embeddings": 16,
+            },
+        },
+    ),
+    Case(
+        "eurobert-odd",
+        "eurobert",
+        {
+            **EUROBERT, "hidden_size": 30, "num_attention_heads": 5, "num_key_value_heads": 1, "num_hidden_layers": 2,
+            "classifier_pooling": "bos", "tie_word_embeddings": False,
+        },
+        only=("fill-mask", "text-classification"),
     ),
     # The settings of Ettin decoders at small sizes; then every switch the other way.
     of("modernbert-decoder", MODERNBERT, std=0.2, derived=MODERNBERT_DECODER_DERIVED),
