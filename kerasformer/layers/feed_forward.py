@@ -24,6 +24,7 @@ class FeedForward(Configured, Composite):
         activation: Name of the activation.
         gated: Whether to use the gated form (Shazeer 2020, arXiv:2002.05202).
         use_bias: Whether the projections have a bias.
+        output_bias: Whether the output projection has a bias; `use_bias` by default.
         dropout: Dropout rate after the activation.
         kernel_initializer: A Keras initializer.
         kwargs: `keras.layers.Layer` arguments.
@@ -43,12 +44,14 @@ class FeedForward(Configured, Composite):
         use_bias: bool = True,
         dropout: float = 0.0,
         kernel_initializer: Initializer = "glorot_uniform",
+        output_bias: bool | None = None,
         **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.hidden_dim, self.intermediate_dim = hidden_dim, intermediate_dim
         self.activation, self.gated = activation, gated
         self.use_bias, self.dropout = use_bias, dropout
+        self.output_bias = use_bias if output_bias is None else output_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self._activate = get_activation(activation)
         # Names as in the literature: with a gate, the activation applies to `gate` and not to `up`.
@@ -56,15 +59,16 @@ class FeedForward(Configured, Composite):
         self.gate: Any = None
         self.up: Any = None
         if gated:
-            self.gate, self.up = self._dense(intermediate_dim, "gate"), self._dense(intermediate_dim, "up")
+            self.gate = self._dense(intermediate_dim, use_bias, "gate")
+            self.up = self._dense(intermediate_dim, use_bias, "up")
         else:
-            self.intermediate = self._dense(intermediate_dim, "intermediate")
-        self.output_dense = self._dense(hidden_dim, "output")
+            self.intermediate = self._dense(intermediate_dim, use_bias, "intermediate")
+        self.output_dense = self._dense(hidden_dim, self.output_bias, "output")
         self.activation_dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
 
-    def _dense(self, units: int, name: str) -> Dense:
+    def _dense(self, units: int, use_bias: bool, name: str) -> Dense:
         initializer = keras.initializers.get(keras.initializers.serialize(self.kernel_initializer))
-        return Dense(units, self.use_bias, kernel_initializer=initializer, name=name, dtype=self.dtype_policy)
+        return Dense(units, use_bias, kernel_initializer=initializer, name=name, dtype=self.dtype_policy)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the weights for inputs `(..., E)`."""
