@@ -409,6 +409,32 @@ class RenamedTensors(TensorFile):
         return self.file.read(self._located[name])
 
 
+class SplitTensors(RenamedTensors):
+    """Tensors of a checkpoint by other names, some of which are equal parts of a tensor along its first axis.
+
+    Args:
+        file: The checkpoint.
+        located: Names in the checkpoint by the other names.
+        parts: Index and number of the parts, by the other names of the tensors that are parts.
+    """
+
+    def __init__(self, file: TensorFile, located: Mapping[str, str], parts: Mapping[str, tuple[int, int]]) -> None:
+        super().__init__(file, located)
+        self._parts = dict(parts)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Returns the shape of a tensor without reading it."""
+        shape = super().shape(name)
+        return (shape[0] // self._parts[name][1], *shape[1:]) if name in self._parts else shape
+
+    def _read(self, name: str) -> np.ndarray:
+        whole = super()._read(name)
+        if name not in self._parts:
+            return whole
+        index, count = self._parts[name]
+        return np.split(whole, count)[index]
+
+
 def without_wrappers(file: TensorFile) -> TensorFile:
     """Returns a checkpoint with the names that tensors have in the model itself.
 

@@ -28,7 +28,7 @@ from kerasformer.models.config import Config
 from kerasformer.models.creation import create
 from kerasformer.models.head_request import HeadRequest
 from kerasformer.models.pretrained import PretrainedModel
-from kerasformer.models.registry import architecture, default_task, model_class
+from kerasformer.models.registry import architecture, backbone_of, default_task, model_class
 from kerasformer.models.saved_task import model_type_of, saved_task
 from kerasformer.models.sentence_settings import SentenceSettings, cross_encoder_entries, is_sentence_model
 from kerasformer.models.task_models import CausalClassification
@@ -204,6 +204,7 @@ def _load(
         file = without_wrappers(readers.checkpoint_tensors(whole))
         model_type = model_type or model_type_of(content)
         classes_by_task = architecture(model_type).MODELS
+        file = backbone_of(classes_by_task).names.by_modules(file)
         for adapter in adapters:
             file = with_adapter(file, adapter, classes_by_task, content)
         task = task or _sentence_task(folder) or saved_task(classes_by_task, content, file)

@@ -14,6 +14,7 @@ from kerasformer.files.reading import local_path, read_json
 from kerasformer.files.tensors import save_tensors
 from kerasformer.layers.core import merged_lora
 from kerasformer.models.origin import README, Origin
+from kerasformer.models.weight_table import Names
 from kerasformer.models.weights import hf_tensors
 
 
@@ -25,7 +26,8 @@ def save_checkpoint(model: keras.Model, folder: str | Path, dtype: str | None, o
     _check_folder(model, folder, overwrite)
     with staging(folder, "checkpoint", CheckpointError) as aside, merged_lora(model):
         files: dict[str, dict[str, np.ndarray]] = {}
-        for name, value in hf_tensors(model, model.rows(saved=True)):
+        names: Names = model.backbone_type.names
+        for name, value in hf_tensors(model, names.in_files(model.rows(saved=True))):
             subfolder, _, tensor = name.rpartition("/")
             tensors = files.setdefault(subfolder, {})
             tensors[tensor] = np.ascontiguousarray(value if dtype is None else value.astype(dtype))

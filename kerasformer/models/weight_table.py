@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from kerasformer.files.tensors import SplitTensors, TensorFile
 from kerasformer.models.layouts import Convolution, Interleaved, Layout, Offset, SideBySide, SinusoidTable
 
 HEAD = "head/"
@@ -173,6 +174,8 @@ class Names:
         other_prefixes: Prefixes that the backbone's tensors have in checkpoints of some tasks, see
             `PretrainedModel.prefix`.
         renamed: Names in weight tables of tensors whose names another version of `transformers` changed.
+        published: Parts of names in files, and those of the modules of the reference, which weight tables have. Several
+            modules are equal parts of one tensor. `transformers` converts both when it loads and when it saves.
     """
 
     prefix: str = ""
@@ -181,6 +184,41 @@ class Names:
     tokens: str = ""
     other_prefixes: tuple[str, ...] = ()
     renamed: Mapping[str, str] = field(default_factory=dict)
+    published: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def by_modules(self, file: TensorFile) -> TensorFile:
+        """Returns the tensors of a file by the names of modules, see `published`."""
+        if not self.published:
+            return file
+        located, parts = {name: name for name in file}, {}
+        for old, modules in self.published.items():
+            for name in [name for name in located if old in name]:
+                source, count = located[name], len(modules)
+                if count > 1 and file.shape(source)[0] % count:
+                    continue  # an error names it later
+                del located[name]
+                names = [name.replace(old, module) for module in modules]
+                located.update(dict.fromkeys(names, source))
+                if count > 1:
+                    parts.update({part: (index, count) for index, part in enumerate(names)})
+        return SplitTensors(file, located, parts)
+
+    def in_files(self, rows: Iterable[Row]) -> list[Row]:
+        """Returns rows of a weight table for saving, with the names in files, see `published`."""
+        if not self.published:
+            return list(rows)
+        parts: dict[str, dict[int, Row]] = {}
+        for row in rows:
+            name, part = row.tensor, 0
+            for new, modules in self.published.items():
+                for index, module in enumerate(modules):
+                    if module in name:
+                        name, part = name.replace(module, new), max(index, part)
+            parts.setdefault(name, {})[part] = row
+        return [
+            replace(found[min(found)], tensor=name, variables=sum((found[i].variables for i in sorted(found)), ()))
+            for name, found in parts.items()
+        ]
 
     def canonical(self, name: str, heads: Collection[str]) -> str:
         """Converts a name to the one in weight tables; `heads` are the tensors of heads, which have no prefix."""
