@@ -43,6 +43,10 @@ MODERNBERT = {
     "max_position_embeddings": 64, "local_attention": 8, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
     "sep_token_id": 2,
 }  # fmt: skip
+NOMIC_BERT = {
+    "vocab_size": 97, "hidden_size": 36, "intermediate_size": 44, "num_hidden_layers": 3, "num_attention_heads": 3,
+    "max_position_embeddings": 41, "type_vocab_size": 3,
+}  # fmt: skip
 EUROBERT = {
     "vocab_size": 97, "hidden_size": 36, "intermediate_size": 44, "num_hidden_layers": 3, "num_attention_heads": 6,
     "max_position_embeddings": 64, "rms_norm_eps": 1e-3, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
@@ -439,6 +443,34 @@ CASES = (
             "classifier_pooling": "bos", "tie_word_embeddings": False,
         },
         only=("fill-mask", "text-classification"),
+    ),
+    # The settings of nomic-embed-text-v1.5 at small sizes; then scaling, and heads of another size.
+    of("nomic_bert", NOMIC_BERT, std=0.2, derived=frozenset({"head_dim"})),
+    Case(
+        "nomic_bert-odd",
+        "nomic_bert",
+        {
+            **NOMIC_BERT, "hidden_size": 30, "num_attention_heads": 5, "head_dim": 8, "type_vocab_size": 1,
+            "hidden_act": "gelu_new", "hidden_dropout_prob": 0.11, "attention_probs_dropout_prob": 0.12,
+            "classifier_dropout": 0.13, "layer_norm_eps": 1e-3, "initializer_range": 0.03, "pad_token_id": 4,
+            "rope_parameters": {"rope_type": "linear", "rope_theta": 300.0, "factor": 3.0},
+        },
+        only=("fill-mask", "text-classification"),
+        std=0.2,
+    ),
+    # The settings of gte-multilingual-base at small sizes; then those of gte-base-en-v1.5, which has no segments.
+    of("gte", {**BERT, "hidden_act": "gelu", "type_vocab_size": 1, "layer_norm_eps": 1e-12}),
+    Case(
+        "gte-odd",
+        "gte",
+        {
+            **BERT, "type_vocab_size": 0, "hidden_size": 30, "num_attention_heads": 5, "pad_token_id": 4,
+            "hidden_dropout_prob": 0.11, "attention_probs_dropout_prob": 0.12, "classifier_dropout": 0.13,
+            "tie_word_embeddings": False, "initializer_range": 0.03,
+            "rope_parameters": {
+                "rope_type": "yarn", "rope_theta": 300.0, "factor": 4.0, "original_max_position_embeddings": 16,
+            },
+        },
     ),
     # The settings of Ettin decoders at small sizes; then every switch the other way.
     of("modernbert-decoder", MODERNBERT, std=0.2, derived=MODERNBERT_DECODER_DERIVED),

@@ -72,6 +72,10 @@ REFUSED = [
     ("modernbert", "local_attention", 1),
     ("modernbert-decoder", "local_attention", 1),
     ("modernbert-decoder", "layer_types", ["chunked_attention"] * 4),
+    ("nomic_bert", "prenorm", True),
+    ("nomic_bert", "rotary_scaling_factor", 2.0),
+    ("gte", "logn_attention_scale", True),
+    ("gte", "layer_norm_type", "rms_norm"),
     ("eurobert", "classifier_pooling", "max"),
     ("eurobert", "num_key_value_heads", 0),
     ("eurobert", "is_decoder", True),
@@ -181,6 +185,10 @@ def test_names_of_older_files_are_read():
     gpt2, distilbert = (config_type(next(c for c in FIRST if c.model_type == name)) for name in ("gpt2", "distilbert"))
     assert gpt2.from_hf({"hidden_size": 48, "num_attention_heads": 4}) == gpt2.from_hf({"n_embd": 48, "n_head": 4})
     assert distilbert.from_hf({"hidden_size": 48}).hidden_dim == 48
+    nomic, sizes = config_type("nomic_bert"), {"n_embd": 48, "n_head": 4, "n_inner": 60, "rotary_emb_base": 300}
+    assert nomic.from_hf(sizes) == nomic.from_hf(
+        {"hidden_size": 48, "num_attention_heads": 4, "intermediate_size": 60, "rope_theta": 300}
+    )
     assert gpt2.from_hf({"num_labels": 3}).labels == ("LABEL_0", "LABEL_1", "LABEL_2")
 
 
