@@ -50,6 +50,7 @@ class EncoderLayer(Configured, Composite):
             sum of their outputs is added to it (GPT-NeoX); with `"shared_parallel"`, after one norm (GPT-J, Phi).
         dropout: Dropout rate on the outputs of attention and feed-forward.
         norm_bias: Whether layer norms have a bias.
+        residual_scale: Factor of the outputs of attention and feed-forward that are added to their inputs (Granite).
         kwargs: `keras.layers.Layer` arguments.
 
     Call arguments:
@@ -87,6 +88,7 @@ class EncoderLayer(Configured, Composite):
         dropout: float = 0.0,
         norm_bias: bool = True,
         feed_forward_epsilon: float | None = None,
+        residual_scale: float = 1.0,
         **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
@@ -94,6 +96,7 @@ class EncoderLayer(Configured, Composite):
             raise InputError(f"order must be one of {', '.join(get_args(Order))}. Received: order={order!r}")
         self.norm, self.epsilon, self.feed_forward_epsilon = norm, epsilon, feed_forward_epsilon
         self.order, self.dropout, self.norm_bias = order, dropout, norm_bias
+        self.residual_scale = residual_scale
         self.attention = attention
         self.feed_forward = feed_forward
         self.attention_norm = self.feed_forward_norm = None
@@ -210,7 +213,8 @@ class EncoderLayer(Configured, Composite):
         return self._add(x, y, self.feed_forward_norm, training)
 
     def _add(self, x: Tensor, y: Tensor, norm: keras.layers.Layer | None, training: bool) -> Tensor:
-        total = primitives.residual(x, self.residual_dropout(y, training=training))
+        y = self.residual_dropout(y, training=training)
+        total = primitives.residual(x, y if self.residual_scale == 1.0 else y * self.residual_scale)
         return total if norm is None or self.order != "post_norm" else norm(total)
 
 
