@@ -885,6 +885,28 @@ CASES = (
         },
         only=("text-generation",),
     ),
+    # The settings of Granite 3 at small sizes; then every switch the other way.
+    of(
+        "granite",
+        {
+            **LLAMA, "tie_word_embeddings": True, "embedding_multiplier": 3.0, "attention_multiplier": 0.3,
+            "residual_multiplier": 0.6, "logits_scaling": 2.5,
+        },
+        derived=frozenset({"num_key_value_heads"}),
+    ),
+    Case(
+        "granite-biased",
+        "granite",
+        {
+            **LLAMA, "hidden_size": 30, "num_attention_heads": 5, "num_key_value_heads": 1, "attention_bias": True,
+            "mlp_bias": True, "hidden_act": "gelu_new", "attention_dropout": 0.11, "initializer_range": 0.03,
+            "attention_multiplier": 0.5, "residual_multiplier": 0.22,
+            "rope_parameters": {
+                "rope_type": "yarn", "rope_theta": 300.0, "factor": 4.0, "original_max_position_embeddings": 16,
+            },
+        },
+        only=("text-generation",),
+    ),
     # The settings of LFM2-350M at small sizes, in the keys of its file; then those that newer files can have.
     of(
         "lfm2",
@@ -1079,7 +1101,7 @@ BERT_CASE, GPT2_CASE = (next(case for case in CASES if case.name == name) for na
 
 RELATIVES = {
     **dict.fromkeys(("camembert", "xlm-roberta"), "roberta"),
-    **dict.fromkeys(("mistral", "qwen2", "qwen3", "smollm3"), "llama"),
+    **dict.fromkeys(("granite", "mistral", "qwen2", "qwen3", "smollm3"), "llama"),
     **dict.fromkeys(("mbart", "pegasus"), "bart"),
     "mt5": "t5",
 }

@@ -103,6 +103,8 @@ REFUSED = [
     ("phi3", "attention_bias", True),
     ("cohere", "logit_scale", 0.0),
     ("lfm2", "layer_types", ["conv", "sliding_attention", "conv", "conv"]),
+    ("granite", "residual_multiplier", 0.0),
+    ("granite", "logits_scaling", -8.0),
     ("lfm2", "block_use_swiglu", False),
     ("phi3", "rope_parameters", {"rope_type": "linear", "rope_theta": 300.0, "factor": 2.0}),
     ("mbart", "normalize_before", False),
