@@ -26,7 +26,7 @@ def alibi_slopes(num_heads: int) -> np.ndarray:
     return slopes.astype("float32")
 
 
-def alibi_bias(num_heads: int, query_slots: Tensor, key_slots: Tensor) -> Tensor:
+def alibi_bias(num_heads: int, query_slots: Tensor, key_slots: Tensor, slopes: np.ndarray | None = None) -> Tensor:
     """Returns the bias `-slope * distance` of all pairs of tokens, float32 `(B or 1, H, T, S)`.
 
     Args:
@@ -34,7 +34,8 @@ def alibi_bias(num_heads: int, query_slots: Tensor, key_slots: Tensor) -> Tensor
         query_slots: Slots of the queries, integers `(T,)` or `(B, T)`. Padding on the left shifts queries and keys
             alike, so that distances do not change.
         key_slots: Slots of the keys, integers `(S,)` or `(B, S)`.
+        slopes: Slope of each head, float32 `(H,)`; those of `alibi_slopes` by default.
     """
     distance = slot_rows(key_slots, -2) - slot_rows(query_slots, -1)
-    slopes = ops.convert_to_tensor(alibi_slopes(num_heads).reshape(1, num_heads, 1, 1))
-    return slopes * -ops.abs(ops.cast(distance, "float32"))
+    slopes = alibi_slopes(num_heads) if slopes is None else slopes
+    return ops.convert_to_tensor(slopes.reshape(1, num_heads, 1, 1)) * -ops.abs(ops.cast(distance, "float32"))
