@@ -164,6 +164,14 @@ COHERE = {
     **{name: value for name, value in LLAMA.items() if name not in ("num_key_value_heads", "rms_norm_eps")},
     "layer_norm_eps": 1e-3, "logit_scale": 0.3,
 }  # fmt: skip
+MPT = {
+    "vocab_size": 97, "d_model": 48, "n_layers": 3, "n_heads": 4, "max_seq_len": 64, "layer_norm_epsilon": 1e-3,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+FALCON = {
+    "vocab_size": 97, "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6, "pad_token_id": 0,
+    "max_position_embeddings": 64, "layer_norm_epsilon": 1e-3, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
 LFM2 = {
     "vocab_size": 97, "hidden_size": 48, "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 3,
     "max_position_embeddings": 64, "norm_eps": 1e-3, "block_multiple_of": 8,
@@ -885,6 +893,43 @@ CASES = (
         },
         only=("text-generation",),
     ),
+    # The settings of MPT-7B at small sizes; then a number of heads that is no power of two.
+    of("mpt", MPT),
+    Case(
+        "mpt-odd",
+        "mpt",
+        {
+            **MPT, "n_heads": 6, "layer_norm_epsilon": 1e-5, "initializer_range": 0.03, "tie_word_embeddings": False,
+            "attn_config": {"softmax_scale": 0.3},
+        },
+        only=("text-generation",),
+    ),
+    # The settings of Falcon 7B at small sizes; then those of 40B, of 11B, and layers in sequence.
+    of("falcon", FALCON, derived=frozenset({"num_kv_heads", "ffn_hidden_size"})),
+    Case(
+        "falcon-new",
+        "falcon",
+        {
+            **FALCON, "new_decoder_architecture": True, "num_kv_heads": 2, "ffn_hidden_size": 50,
+            "hidden_dropout": 0.11, "attention_dropout": 0.12, "initializer_range": 0.03,
+            "rope_parameters": {"rope_type": "linear", "rope_theta": 300.0, "factor": 3.0},
+        },
+    ),
+    Case(
+        "falcon-one-norm",
+        "falcon",
+        {
+            **FALCON, "new_decoder_architecture": True, "num_kv_heads": 3, "num_ln_in_parallel_attn": 1,
+            "tie_word_embeddings": False, "activation": "relu",
+        },
+        only=("text-generation",),
+    ),
+    Case(
+        "falcon-sequential",
+        "falcon",
+        {**FALCON, "parallel_attn": False, "multi_query": False, "bias": True, "hidden_size": 36},
+        only=("text-generation",),
+    ),
     # The settings of Granite 3 at small sizes; then every switch the other way.
     of(
         "granite",
@@ -1101,7 +1146,7 @@ BERT_CASE, GPT2_CASE = (next(case for case in CASES if case.name == name) for na
 
 RELATIVES = {
     **dict.fromkeys(("camembert", "xlm-roberta"), "roberta"),
-    **dict.fromkeys(("granite", "mistral", "qwen2", "qwen3", "smollm3"), "llama"),
+    **dict.fromkeys(("mistral", "qwen2", "qwen3", "smollm3"), "llama"),
     **dict.fromkeys(("mbart", "pegasus"), "bart"),
     "mt5": "t5",
 }
@@ -1112,6 +1157,8 @@ OPERATORS = {
     **RELATIVES,
     **dict.fromkeys(("albert", "distilbert", "electra", "roberta", "camembert", "xlm-roberta"), "bert"),
     **{"deberta-v2": "deberta", "bigbird_pegasus": "big_bird", "led": "longformer", "phi": "gpt_neox"},
+    **{"modernbert-decoder": "modernbert", "eurobert": "modernbert", "gte": "nomic_bert"},
+    **{"granite": "llama", "falcon": "gpt_neox", "mpt": "bloom"},
     **dict.fromkeys(("openai-gpt", "gpt_bigcode", "opt", "ctrl", "xglm"), "gpt2"),
     **dict.fromkeys(("mbart", "m2m_100", "marian", "pegasus", "transformer"), "bart"),
     **dict.fromkeys(("mt5", "umt5"), "t5"),
