@@ -47,6 +47,7 @@ from kerasformer.layers.positions import RelativePositionBias, SinusoidalPositio
 from kerasformer.layers.primitives import Primitives, lowering
 from kerasformer.layers.random_blocks import SparseBlocks
 from kerasformer.layers.sentence import Projection, SentenceHead, SentencePooling, VectorDropout
+from kerasformer.layers.spans import SpanHead
 from kerasformer.layers.special_attention import BlockSparseAttention, GlobalMultiHeadAttention, RelativeAttention
 from kerasformer.layers.stacks import Decoder, Encoder
 from kerasformer.layers.tensor import Shape, Tensor, split_heads
@@ -109,6 +110,7 @@ __all__ = [
     "ShortConvolution",
     "SinusoidalPositions",
     "SmoothedCrossentropy",
+    "SpanHead",
     "SparseBlocks",
     "StaticCache",
     "Tensor",

@@ -186,6 +186,33 @@ class Primitives:
         weights = ops.cast(weights, call.value.dtype)
         return ops.matmul(weights if call.dropout is None else call.dropout(weights), call.value), weights
 
+    def lstm(self, gates: Tensor, kernel: Weight, bias: Weight) -> Tensor:
+        """Long short-term memory that starts with a state of zeros.
+
+        Args:
+            gates: What the inputs add to the input gate, the forget gate, the candidate and the output gate, each of
+                size `H`, before their activations, `(B, T, 4 * H)`.
+            kernel: Variable `(H, 4 * H)` for what the last state adds to them.
+            bias: Variable `(4 * H,)`.
+
+        Returns:
+            The states `(B, T, H)`.
+        """
+        matrix, offset = (in_dtype_of(gates, ops.convert_to_tensor(each)) for each in (kernel, bias))
+        size = matrix.shape[0]
+
+        # State and memory are one tensor: on TensorFlow, Keras scans only with results that have the form of the carry.
+        def step(carry: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
+            sums = inputs + ops.matmul(carry[:, :size], matrix) + offset
+            opened, kept, candidate, shown = ops.split(sums, 4, axis=-1)
+            memory = ops.sigmoid(kept) * carry[:, size:] + ops.sigmoid(opened) * ops.tanh(candidate)
+            carry = ops.concatenate([ops.sigmoid(shown) * ops.tanh(memory), memory], axis=-1)
+            return carry, carry
+
+        start = ops.zeros_like(gates[:, 0, : 2 * size])
+        _, states = ops.scan(step, start, ops.transpose(gates, (1, 0, 2)))
+        return ops.transpose(states, (1, 0, 2))[..., :size]
+
     def to_int8(self, x: Tensor) -> Tensor:
         """Rounds to the nearest int8; numbers beyond ±127 become ±127."""
         return ops.cast(ops.clip(ops.round(x), -127, 127), "int8")
@@ -324,6 +351,11 @@ def attention(
 ) -> tuple[Tensor, Tensor | None]:
     """Scaled dot-product attention; arguments as in `HeadAttentionCall`, results as of `Primitives.attention`."""
     return _active.get().attention(HeadAttentionCall(query, key, value, bias, scale, softcap, dropout))
+
+
+def lstm(gates: Tensor, kernel: Weight, bias: Weight) -> Tensor:
+    """See `Primitives.lstm`."""
+    return _active.get().lstm(gates, kernel, bias)
 
 
 def rotary(x: Tensor, cosine: Tensor, sine: Tensor, rotary: Rotary) -> Tensor:
