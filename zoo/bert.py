@@ -13,6 +13,7 @@ from kerasformer.models import task_models
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Rate, Size
 from kerasformer.models.encoder import TOKENS, BidirectionalEncoder, EncoderConfig
+from kerasformer.models.span_extraction import SpanExtraction
 from kerasformer.models.weight_table import Names, dense, nested
 
 
@@ -86,4 +87,4 @@ SHARED = task_models.heads(
 )
 """Heads that ALBERT and BigBird have, too."""
 
-MODELS = {**SHARED, **task_models.heads(Bert, BertNextSentencePrediction)}
+MODELS = {**SHARED, **task_models.heads(Bert, BertNextSentencePrediction, SpanExtraction)}

@@ -16,6 +16,7 @@ from kerasformer.models import task_models
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Count, Layers, Size
 from kerasformer.models.encoder import TOKENS
+from kerasformer.models.span_extraction import SpanExtraction
 from kerasformer.models.weight_table import Names, Row, convolution, dense, norm
 from kerasformer.zoo import deberta
 
@@ -90,4 +91,4 @@ def _projection(path: str, tensor: str) -> list[Row]:
     return dense(f"attention/{path}", f"attention.self.{tensor}")
 
 
-MODELS = task_models.heads_like(deberta.MODELS, DebertaV2)
+MODELS = task_models.heads_like(deberta.MODELS, DebertaV2, SpanExtraction)

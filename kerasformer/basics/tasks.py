@@ -17,6 +17,7 @@ PRETRAINING = frozenset({"next-sentence-prediction", "pretraining", "replaced-to
 
 FEATURE_EXTRACTION, SENTENCE_SIMILARITY = "feature-extraction", "sentence-similarity"
 TEXT_RANKING = "text-ranking"
+TOKEN_CLASSIFICATION, ZERO_SHOT_TOKENS = "token-classification", "zero-shot-token-classification"
 
 _TEXT_TO_TEXT = "text2text-generation"
 PERFORMED_BY = {
@@ -27,9 +28,13 @@ PERFORMED_BY = {
 }
 """Tasks that models for another task perform."""
 
+VARIANTS = {ZERO_SHOT_TOKENS: TOKEN_CLASSIFICATION}
+"""Tasks of models by which a caller may also name another task, that of other models."""
+
 NEEDS = {
     TEXT_RANKING: "a classifier of pairs of texts (a cross-encoder), or a language model that answers 'yes' or 'no'; "
     "an encoder of embeddings ranks texts by sentence-similarity",
+    ZERO_SHOT_TOKENS: "a model of GLiNER, which gets the names of the types in the call",
     "zero-shot-classification": "a model for natural language inference (NLI), with a class whose name starts with "
     "'entail'",
 }

@@ -12,7 +12,7 @@ from kerasformer.bundle.figures import (
     figure_rows,
     quality_text,
 )
-from kerasformer.bundle.info import SIMILARITIES, EmbeddingInfo, LanguageInfo, ModelInfo
+from kerasformer.bundle.info import SIMILARITIES, EmbeddingInfo, LanguageInfo, ModelInfo, SpanInfo
 from kerasformer.bundle.interface import (
     ADAPTERS,
     ATTENTION_MASK,
@@ -22,9 +22,11 @@ from kerasformer.bundle.interface import (
     DECODER_INPUT_IDS,
     ENCODER_STATES,
     INPUT_IDS,
+    LABEL_SLOTS,
     PROBABILITIES,
     PROMPT_MASK,
     SENTENCE_EMBEDDING,
+    WORD_SLOTS,
     Kind,
     Role,
     Signature,
@@ -69,6 +71,7 @@ __all__ = [
     "GpuFinding",
     "INPUT_IDS",
     "Kind",
+    "LABEL_SLOTS",
     "LanguageInfo",
     "Limits",
     "MANIFEST",
@@ -82,7 +85,9 @@ __all__ = [
     "SENTENCE_EMBEDDING",
     "SIMILARITIES",
     "Signature",
+    "SpanInfo",
     "TensorInfo",
+    "WORD_SLOTS",
     "agreement_text",
     "architectures",
     "browser_warning",

@@ -33,6 +33,25 @@ class EmbeddingInfo:
 
 
 @dataclass(frozen=True)
+class SpanInfo:
+    """Properties of a model that finds spans of named types.
+
+    Attributes:
+        max_width: Number of words of the longest span.
+        max_words: Maximum number of words of a text.
+        label_token: Token before the name of each type.
+        separator: Token between the names and the text.
+        max_labels: Maximum number of types in one call; `None` without a limit.
+    """
+
+    max_width: int
+    max_words: int
+    label_token: str
+    separator: str
+    max_labels: int | None = None
+
+
+@dataclass(frozen=True)
 class LanguageInfo:
     """Languages of a multilingual model, whose texts contain a token for their language.
 
@@ -81,6 +100,7 @@ class ModelInfo:
         score_activation: Function of PyTorch that turns the logits of a cross-encoder into scores, such as
             `"torch.nn.modules.linear.Identity"`, as in the files of sentence-transformers; optional.
         languages: Languages of the tokenizer, of a multilingual model.
+        spans: Properties of a model for zero-shot-token-classification.
     """
 
     task: str
@@ -103,6 +123,7 @@ class ModelInfo:
     embedding: EmbeddingInfo | None = None
     score_activation: str | None = None
     languages: LanguageInfo | None = None
+    spans: SpanInfo | None = None
 
     def input_vocab_size(self, num_scores: int) -> int:
         """Returns the number of ids of prompts, from the number of scores of each token.

@@ -232,6 +232,9 @@ PROBABILITIES = "probabilities"
 """Output `(B, C)` after softmax or sigmoid, which is part of the graph and must not be applied again."""
 PROMPT_MASK = "prompt_mask"
 """Name of the input that is 1 for tokens of a prompt, of a model for embeddings that does not pool them."""
+WORD_SLOTS, LABEL_SLOTS = "word_slots", "label_slots"
+"""Names of the inputs `(B, W)` and `(B, C)` with the slot of the first token of each word, and of the token that marks
+each label, of a model that finds spans of named types; -1 for padding."""
 SENTENCE_EMBEDDING = "sentence_embedding"
 """Output `(B, E)`, the mean of the token vectors, computed in the graph."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kerasformer.errors import CheckpointError, SourceError
 from kerasformer.files.reading import read_json
-from kerasformer.files.sources import inside, resolve
+from kerasformer.files.sources import HUB_ID, inside, resolve
 
 ADAPTER_CONFIG = "adapter_config.json"
 """Name of the configuration of an adapter."""
@@ -47,7 +47,7 @@ def _base_model(folder: Path) -> str | None:
         return None
     path = inside(folder, ADAPTER_CONFIG)
     name = read_json(path).get("base_model_name_or_path")
-    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", name):
+    if not isinstance(name, str) or not re.fullmatch(HUB_ID, name):
         raise SourceError(
             f"{path} must name its base model, a preset or a hub id. Received: {name!r}. Load that model, and then the "
             "adapter with load_adapter"

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Protocol
 
 from kerasformer.extras import tool
+from kerasformer.files.gliner import GlinerCheckpoint, is_gliner
 from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.files.sources import READERS, is_foreign, resolve
 from kerasformer.files.static_embeddings import StaticEmbeddings, is_static
@@ -21,7 +22,7 @@ CONVERTERS = dict.fromkeys(("keras_hub", "keras_nlp"), "kerasformer.tools.intero
 
 
 class ForeignCheckpoint(Protocol):
-    """A model in a file, or a folder of static embeddings, in another library's format."""
+    """A model in a file, or a folder of static embeddings or of GLiNER, in another library's format."""
 
     @property
     def has_tokenizer(self) -> bool:
@@ -31,7 +32,7 @@ class ForeignCheckpoint(Protocol):
         """Returns the contents of the JSON files of the checkpoint by their names."""
 
     def tokenizer_files(self) -> JsonObject:
-        """Returns the contents of the files of the tokenizer by their names."""
+        """Returns the contents of the files of the tokenizer by their names; those of vocabularies may be bytes."""
 
     def tensors(self) -> TensorFile:
         """Returns the tensors under their names in the checkpoint."""
@@ -44,6 +45,8 @@ def foreign(path: Path) -> ForeignCheckpoint | None:
     """Opens a file or folder in another library's format; returns `None` for a checkpoint of Hugging Face."""
     if is_foreign(path):
         return read_foreign(path)
+    if is_gliner(path):
+        return GlinerCheckpoint(path)
     return StaticEmbeddings(path) if is_static(path) else None
 
 
@@ -108,6 +111,6 @@ def _folder(files: JsonMapping) -> Iterator[Path]:
         folder = Path(name)
         for path, content in files.items():
             (folder / path).parent.mkdir(exist_ok=True)
-            text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
-            (folder / path).write_text(text, encoding="utf-8")
+            text = content if isinstance(content, str | bytes) else json.dumps(content, ensure_ascii=False)
+            (folder / path).write_bytes(text if isinstance(text, bytes) else text.encode())
         yield folder

@@ -20,11 +20,14 @@ from kerasformer.files.publishing import MANIFEST, repair
 from kerasformer.files.reading import local_path
 from kerasformer.files.reading import read_json as read_json
 
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+HUB_ID = r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?"
+"""Pattern of a preset, a name or an id on the hub."""
 _CHECKPOINT_FILES = ["*.json", "*.txt", "*.model", "*.spm", "*.safetensors"]
 _IN_SUBFOLDERS = [f"*/{name}" for name in _CHECKPOINT_FILES]
 """Files that are not downloaded: many repositories have copies for other frameworks in subfolders."""
 _TEMPLATE_FILES = ["chat_template.jinja", "additional_chat_templates/*.jinja"]
+_OTHER_CONFIGS = ("modules.json", "gliner_config.json")
+"""Files that folders of static embeddings and of GLiNER have instead of `config.json`."""
 READERS = {".gguf": ("kerasformer.tools.gguf", "GgufCheckpoint")}
 """Module and class of the `readers.ForeignCheckpoint` for files with a suffix, which are imported when one is read."""
 PACKAGE = "package:"
@@ -75,7 +78,7 @@ def resolve(source: str | os.PathLike[str], *, revision: str | None = None, toke
             f"a folder with config.json or {MANIFEST}, or a file with the suffix {' or '.join(READERS)}, was expected. "
             f"Received: the file {folder}{advice}"
         )
-    if not isinstance(source, str) or not _HUB_ID.fullmatch(source):
+    if not isinstance(source, str) or not re.fullmatch(HUB_ID, source):
         raise SourceError(_not_found(str(source), [f"the folder {folder}"]))
     named = MODELS.get(source)
     try:
@@ -115,7 +118,7 @@ def kind(folder: Path) -> Literal["checkpoint", "bundle"]:
     for _ in range(_ATTEMPTS):
         if os.path.isfile(folder / MANIFEST):
             return "bundle"
-        if any(os.path.isfile(folder / name) for name in ("config.json", "modules.json")):  # of static embeddings
+        if any(os.path.isfile(folder / name) for name in ("config.json", *_OTHER_CONFIGS)):
             return "checkpoint"
         repair(folder)
     files = sorted(path.name for path in folder.glob("*") if is_foreign(path))

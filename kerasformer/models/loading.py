@@ -14,11 +14,19 @@ from typing import Any
 import keras
 
 from kerasformer.basics.arguments import Arguments
-from kerasformer.basics.tasks import NEEDS, SENTENCE_SIMILARITY, TEXT_RANKING, without_languages
+from kerasformer.basics.tasks import (
+    NEEDS,
+    SENTENCE_SIMILARITY,
+    TEXT_RANKING,
+    VARIANTS,
+    ZERO_SHOT_TOKENS,
+    without_languages,
+)
 from kerasformer.bundle.adapters import read_adapter
 from kerasformer.errors import KerasformerError, MissingHeadError, SourceError
 from kerasformer.files import live, readers, sources
 from kerasformer.files.base_models import with_bases
+from kerasformer.files.gliner import CONFIG as GLINER
 from kerasformer.files.reading import JsonMapping, read_json
 from kerasformer.files.tensors import JoinedTensors, open_tensors, without_wrappers
 from kerasformer.generation import GenerationConfig
@@ -207,7 +215,7 @@ def _load(
         file = backbone_of(classes_by_task).names.by_modules(file)
         for adapter in adapters:
             file = with_adapter(file, adapter, classes_by_task, content)
-        task = task or _sentence_task(folder) or saved_task(classes_by_task, content, file)
+        task = _span_task(folder, task) or task or _sentence_task(folder) or saved_task(classes_by_task, content, file)
         task_class = model_class(classes_by_task, model_type, task)
 
         # What the model is: its class, its configuration and its parts.
@@ -249,6 +257,12 @@ def _load(
         logger.warning(problem)
     model.source, model.loaded_values = path, sampled_values(model)
     return model
+
+
+def _span_task(folder: Path, task: str | None) -> str | None:
+    """Returns the task of a folder of GLiNER if none is requested, or the one that it is a variant of."""
+    variant = task is None or without_languages(task) == VARIANTS[ZERO_SHOT_TOKENS]
+    return ZERO_SHOT_TOKENS if variant and (folder / GLINER).is_file() else None
 
 
 def _sentence_task(folder: Path) -> str | None:

@@ -14,6 +14,7 @@ from kerasformer.engines.arrays import as_array, token_array
 from kerasformer.errors import CapacityError, InputError
 from kerasformer.layers.layer_types import Outputs
 from kerasformer.layers.tensor import Tensor, is_concrete
+from kerasformer.models.text_inputs import OWN_LENGTHS, TextInput
 from kerasformer.tokenization import Encoding
 
 Inputs = Mapping[str, Tensor]
@@ -50,16 +51,20 @@ class NamedArrays(keras.Model):
     output_name: str = "logits"
 
     @property
+    def text_inputs(self) -> tuple[TextInput, ...]:
+        """Descriptions of the input arrays; by default those of the backbone."""
+        described: tuple[TextInput, ...] = self.backbone.text_inputs
+        return described
+
+    @property
     def input_names(self) -> tuple[str, ...]:
         """Names of the input arrays of `call` and of bundles."""
-        return tuple(text_input.name for text_input in self.backbone.text_inputs if text_input.in_bundles(self.config))
+        return tuple(text_input.name for text_input in self.text_inputs if text_input.in_bundles(self.config))
 
     @property
     def optional_names(self) -> tuple[str, ...]:
         """Names of the optional input arrays of `call`, which bundles do not have."""
-        return tuple(
-            text_input.name for text_input in self.backbone.text_inputs if not text_input.in_bundles(self.config)
-        )
+        return tuple(text_input.name for text_input in self.text_inputs if not text_input.in_bundles(self.config))
 
     @property
     def max_length(self) -> int | None:
@@ -87,7 +92,8 @@ class NamedArrays(keras.Model):
             )
         allowed = {*self.input_names, *self.optional_names}
         unknown = sorted(set(inputs) - allowed)
-        missing = sorted({"input_ids"} - set(inputs))
+        needed = {text_input.name for text_input in self.text_inputs if text_input.axis is not None}
+        missing = sorted({"input_ids", *needed} - set(inputs))
         if unknown or missing:
             raise InputError(
                 f"{type(self).__name__} expects {', '.join(self.input_names)}. "
@@ -129,14 +135,12 @@ class NamedArrays(keras.Model):
         array = as_array(ops.convert_to_numpy(value) if ops.is_tensor(value) else value)
         if array.ndim != 2 or not array.size:
             return array  # `checked` raises the error
-        least = min(
-            (text_input.default for text_input in self.backbone.text_inputs if text_input.name == name), default=0
-        )
+        least = min((text_input.default for text_input in self.text_inputs if text_input.name == name), default=0)
         return token_array(name, array, self.value_counts().get(name), least=least, floats=True)
 
     def value_counts(self) -> dict[str, int | None]:
         """Returns the number of allowed values of each input array; `None` if it is unlimited."""
-        return {text_input.name: text_input.count(self.config) for text_input in self.backbone.text_inputs}
+        return {text_input.name: text_input.count(self.config) for text_input in self.text_inputs}
 
     def predict(self, x: object, *args: object, **kwargs: object) -> np.ndarray | dict[str, np.ndarray]:
         """As in Keras; also accepts an `Encoding` of the tokenizer."""
@@ -170,6 +174,8 @@ def check_shapes(arrays: Mapping[str, Tensor], max_length: int | None) -> None:
     for name, shape in shapes.items():
         if len(shape) != 2 or 0 in shape:
             raise InputError(f"{name} must be (batch, length) with at least one token. Received: shape {shape}")
+        if name in OWN_LENGTHS:
+            continue
         expected = shapes.get("decoder_input_ids" if name.startswith("decoder_") else "input_ids", shape)
         if any(a not in (None, 1, b) and b is not None for a, b in zip(shape, expected, strict=False)):
             raise InputError(f"{name} must have the shape of its ids, {expected}. Received: shape {shape}")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kerasformer.bundle import interface
 from kerasformer.models.config import Config
 
 
 @dataclass(frozen=True)
 class TextInput:
-    """Description of an input array of integers `(B, T)`, one for each token.
+    """Description of an input array of integers `(B, T)`, one for each token unless it has another axis.
 
     `Backbone.input_arrays` lists the arrays of a backbone, for validation, exports and pipelines. An array that the
     caller does not pass has the default of the backbone; in bundles it has `default` (1 for `attention_mask`).
@@ -22,13 +23,16 @@ class TextInput:
             `None` sets no limit.
         exported: Whether bundles and pipelines have the input; otherwise only the Keras model has it.
         default: Entry in bundles if the caller does not pass the array: 0, or -1 if nothing is added for such a token.
+        axis: Name of the second axis if it is not that of the tokens. Such an array must be passed, and `default` is
+            its padding.
     """
 
     name: str
     argument: str
-    values: int | str
+    values: int | str | None
     exported: bool = True
     default: int = 0
+    axis: str | None = None
 
     def in_bundles(self, config: Config) -> bool:
         """Whether bundles and pipelines of a model with this configuration have the input."""
@@ -49,5 +53,11 @@ GLOBAL_ATTENTION_MASK = TextInput("global_attention_mask", "global_mask", 2, exp
 """1 for tokens that attend to all tokens and are seen by all, regardless of a sliding window."""
 PREFIX_MASK = TextInput("prefix_mask", "prefix_mask", 2, exported=False)
 """1 for tokens of the prefix of a prefix language model, which attend to each other in both directions."""
+WORD_SLOTS = TextInput(interface.WORD_SLOTS, interface.WORD_SLOTS, None, default=-1, axis="num_words")
+"""Slot of the first token of each word `(B, W)`."""
+LABEL_SLOTS = TextInput(interface.LABEL_SLOTS, interface.LABEL_SLOTS, None, default=-1, axis="num_labels")
+"""Slot of the token that marks each label `(B, C)`."""
 TEXT = (INPUT_IDS, ATTENTION_MASK, TOKEN_TYPE_IDS)
 """The arrays that a tokenizer returns."""
+OWN_LENGTHS = frozenset(text_input.name for text_input in (WORD_SLOTS, LABEL_SLOTS))
+"""Names of the arrays that do not have an entry for each token."""
