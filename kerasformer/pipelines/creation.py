@@ -21,6 +21,7 @@ from kerasformer.pipelines.fill_mask import FillMaskPipeline
 from kerasformer.pipelines.opening import Source, open_source
 from kerasformer.pipelines.question_answering import QuestionAnsweringPipeline
 from kerasformer.pipelines.sentence_similarity import SentenceSimilarityPipeline
+from kerasformer.pipelines.span_extraction import SpanExtractionPipeline
 from kerasformer.pipelines.summarization import SummarizationPipeline
 from kerasformer.pipelines.text_classification import TextClassificationPipeline
 from kerasformer.pipelines.text_generation import TextGenerationPipeline
@@ -43,6 +44,7 @@ PIPELINES: dict[str, type[Pipeline]] = {
     "token-classification": TokenClassificationPipeline,
     "translation": TranslationPipeline,
     "zero-shot-classification": ZeroShotClassificationPipeline,
+    "zero-shot-token-classification": SpanExtractionPipeline,
 }
 
 
@@ -108,6 +110,10 @@ def pipeline(
 def pipeline(
     source: Source, task: Literal["zero-shot-classification"], **options: Unpack[PipelineOptions]
 ) -> ZeroShotClassificationPipeline: ...
+@overload
+def pipeline(
+    source: Source, task: Literal["zero-shot-token-classification"], **options: Unpack[PipelineOptions]
+) -> SpanExtractionPipeline: ...
 @overload
 def pipeline(
     source: Source, task: Literal["summarization"], **options: Unpack[PipelineOptions]

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 
 from kerasformer import bundle
 from kerasformer.basics.arguments import Arguments, check, instance
-from kerasformer.basics.tasks import NEEDS, task_of_model
+from kerasformer.basics.tasks import NEEDS, VARIANTS, task_of_model
 from kerasformer.bundle import Manifest, ModelInfo
 from kerasformer.engines import Forward, Step
 from kerasformer.errors import InputError, TokenizerError
@@ -167,5 +167,7 @@ def _check_no_options(options: Arguments) -> None:
 def _checked_task(task: str | None, model_task: str) -> str:
     if task is None or task == model_task or task_of_model(task) == task_of_model(model_task):
         return task or model_task
+    if task == VARIANTS.get(model_task):
+        return model_task
     needs = f"{task} needs {NEEDS[task]}. " if task in NEEDS else ""
     raise InputError(f"{needs}This source is for {model_task}. Received: task={task!r}")
