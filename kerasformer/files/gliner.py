@@ -29,8 +29,8 @@ _FIRST = "[FLERT]"
 """Token that the reference adds before both, and does not use."""
 _ENCODER_TYPE = "deberta-v2"
 """Architecture of an encoder whose configuration has none."""
-_TOKENIZER_FILES = """tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.txt vocab.json
-    merges.txt spm.model spiece.model sentencepiece.bpe.model""".split()
+_TOKENIZER_FILES = """tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.txt
+    vocab.json merges.txt spm.model spiece.model sentencepiece.bpe.model""".split()
 _VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "spm.model", "spiece.model", "sentencepiece.bpe.model")
 _TABLES = ("embeddings.word_embeddings.weight", "embeddings.tok_embeddings.weight")
 _NONE = (None, False, "")

@@ -55,8 +55,12 @@ class Case:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The tasks to test; embeddings have tests of their own, since their class is that of feature extraction."""
-        tasks = tuple(task for task in registry.architecture(self.model_type).MODELS if task != SENTENCE_SIMILARITY)
+        """The tasks to test; others have tests of their own.
+
+        They are embeddings, whose class is that of feature extraction, and heads that `transformers` does not have.
+        """
+        kinds = registry.architecture(self.model_type).MODELS.items()
+        tasks = tuple(task for task, kind in kinds if task != SENTENCE_SIMILARITY and kind.in_transformers)
         return self.only or tasks
 
     @property
