@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kerasformer.bundle import ModelInfo
 from kerasformer.bundle.recipes import RECIPES, Recipe
-from kerasformer.export.formats.tflite.signatures import DecoderSignatures
+from kerasformer.export.formats.tflite.signatures import MOST_LABELS, DecoderSignatures
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.layers import CacheScales
 from kerasformer.models.pretrained import PretrainedModel
@@ -47,6 +47,7 @@ class ExportJob:
         ranges: Ranges of activations that were measured on them: required for a recipe with static activations; with
             dynamic ones, inputs of products are scaled by them.
         fallback: Whether to fall back to a more faithful recipe.
+        num_labels: Largest number of labels of a model that finds spans of named types, in a format of fixed sizes.
     """
 
     model: PretrainedModel
@@ -72,3 +73,4 @@ class ExportJob:
     calibration: Sequence[str] | None = None
     ranges: Calibration | None = None
     fallback: bool = False
+    num_labels: int = MOST_LABELS

@@ -12,19 +12,27 @@ from typing import Any
 
 from kerasformer.basics.tasks import task_of_model, without_languages
 from kerasformer.bundle import PROMPT_MASK
-from kerasformer.bundle.export_options import IN_GRAPH, INT8_CACHES, ExportOptions
+from kerasformer.bundle.export_options import IN_GRAPH, INT8_CACHES, ONNX, TFLITE, ExportOptions
 from kerasformer.bundle.interface import MAX_CAPACITY
 from kerasformer.bundle.recipes import Recipe
 from kerasformer.engines.protocols import default_capacity
 from kerasformer.errors import ExportError, InputError
 from kerasformer.export.formats.base import Format
-from kerasformer.export.formats.tflite.signatures import PREFILL_LENGTHS, DecoderSignatures, lengths_up_to
+from kerasformer.export.formats.tflite.signatures import (
+    MOST_LABELS,
+    PREFILL_LENGTHS,
+    DecoderSignatures,
+    lengths_up_to,
+    span_sizes,
+)
 from kerasformer.export.job import ExportJob
 from kerasformer.export.targets.base import Target
 from kerasformer.models.loading import load
 from kerasformer.models.pretrained import PretrainedModel
 
-_UNCHANGED = "accelerator cache_dtype calibration fallback lora_rank lora_targets opset outputs texts".split()
+_UNCHANGED = (
+    "accelerator cache_dtype calibration fallback lora_rank lora_targets num_labels opset outputs texts".split()
+)
 """Options that a job has as they are checked."""
 
 
@@ -64,6 +72,9 @@ def resolve_options(
     info = model.info(None if task is None else without_languages(task))
     if model.is_encoder_decoder or (format.static and not model.generates):
         info = replace(info, max_length=max(resolved_lengths))
+    if info.spans is not None and format.static:
+        words, most = span_sizes(max(resolved_lengths), options.get("num_labels") or MOST_LABELS).values()
+        info = replace(info, spans=replace(info.spans, max_words=min(words, info.spans.max_words), max_labels=most))
     return ExportJob(
         model=model,
         info=info,
@@ -110,6 +121,15 @@ def _refuse_ignored(model: PretrainedModel, options: Mapping[str, Any], format: 
     refuse("encoder_capacity", "encoder_capacity is only for encoder-decoders", not model.is_encoder_decoder)
     if "lengths" in options:
         refuse("encoder_capacity", "encoder_capacity and lengths exclude each other: it is the largest of lengths")
+    spans = model.info().spans is not None
+    refuse("num_labels", "num_labels is only for zero-shot-token-classification", not spans)
+    for name in ("tokenizer", "outputs"):
+        refuse(name, f"{name} is not for models that read slots of words and labels", spans)
+    if spans and format.name not in (TFLITE, ONNX):
+        raise ExportError(
+            f"{model.task} is exported in the formats litert and onnx, whose engines pass the slots of words and "
+            f"labels. Received: format={format.name!r}"
+        )
     refuse("cache_dtype", "cache_dtype is only for decoders, such as GPT-2 and Llama", not decoder)
     for name in DecoderSignatures.names():
         refuse(name, f"{name} are only for models that generate", not model.generates)

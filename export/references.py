@@ -25,6 +25,7 @@ from kerasformer.errors import ChatTemplateError, InputError
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.quantization.sample_inputs import own_engine
 from kerasformer.export.reference_texts import CONVERSATIONS, PROMPTS, QUESTIONS, READING
+from kerasformer.export.span_texts import span_inputs
 from kerasformer.models.keras_engine import KerasStep
 from kerasformer.models.keras_forward import KerasForward
 from kerasformer.models.pretrained import PretrainedModel
@@ -182,6 +183,11 @@ def _record_forward(
     model: PretrainedModel, manifest: Manifest, texts: Sequence[Example] | None, function: Function | None
 ) -> dict[str, np.ndarray]:
     """Records references of a model that does not generate."""
+    forward = KerasForward(model, function.call if function else None)
+    if manifest.info.spans is not None:
+        reading = [example.text for example in texts or examples(READING)]
+        inputs = span_inputs(model, reading, list(manifest.of_role(Role.FORWARD).values()))
+        return record_forward(forward, inputs, "sigmoid", made_up=inputs.pop("made_up"))
     limit = manifest.info.max_length
     limit = limit if texts else min(_TOKENS, limit or _TOKENS)
     reading = texts or (_questions() if model.task == "question-answering" else examples(READING))
@@ -189,7 +195,6 @@ def _record_forward(
     names = function.inputs if function else model.input_names
     inputs = {name: array for name, array in _padded(rows).items() if name in names}
     compared = stacked([row[2] for row in rows])
-    forward = KerasForward(model, function.call if function else None)
     return record_forward(forward, inputs, _distribution(manifest.info), compared, made_up)
 
 

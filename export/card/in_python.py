@@ -63,5 +63,6 @@ _CALLS = {
     "sentence-similarity": 'pipe.similarity("A text.", ["Another text.", "A third one."])',
     "text-ranking": 'pipe.rank("A query.", ["A text.", "Another text."])',
     "zero-shot-classification": 'pipe("A text.", ["a class", "another class"])',
+    "zero-shot-token-classification": 'pipe("A text.", ["a type", "another type"])',
 }
 """Calls of pipelines that take more than a text."""

@@ -5,15 +5,18 @@ Called by the formats, which trace what it describes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 
 import keras
 import numpy as np
 
 from kerasformer.bundle.interface import Signature, TensorInfo, described
+from kerasformer.layers.recurrent import LSTM
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.keras_forward import KerasForward
+from kerasformer.models.named_arrays import BATCH, TOKENS
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.models.text_inputs import TEXT
 
@@ -60,20 +63,47 @@ class Function:
         return described(self.name, Signature(file, self.inputs, self.outputs))
 
 
-def forward(model: PretrainedModel, name: str, batch: int | str, length: int | str, dtype: str) -> Function:
-    """Returns the function of an encoder with its head, which reads texts `(batch, length)`."""
-    inputs = forward_inputs(model, batch, length, dtype)
-    sizes = batch, length  # an unknown dimension is the batch size on axis 0 and the length on axis 1
+def forward(
+    model: PretrainedModel,
+    name: str,
+    batch: int | str,
+    length: int | str,
+    dtype: str,
+    others: Mapping[str, int] | None = None,
+) -> Function:
+    """Returns the function of an encoder with its head, which reads texts `(batch, length)`.
+
+    Args:
+        model: The model.
+        name: Name of the function.
+        batch: Number of texts.
+        length: Number of tokens.
+        dtype: Data type of the inputs.
+        others: Sizes of further axes, `TextInput.axis`, by name; symbolic by default.
+    """
+    inputs = forward_inputs(model, batch, length, dtype, others)
+    sizes = {BATCH: batch, TOKENS: length, **(others or {})}
     outputs = {
-        key: TensorInfo(tuple(sizes[axis] if dim is None else dim for axis, dim in enumerate(shape)), "float32")
+        key: TensorInfo(
+            # An unknown dimension is a size of the inputs.
+            tuple(
+                sizes.get(axis, axis) if dim is None else dim
+                for dim, axis in zip_longest(shape, model.output_axes[: len(shape)])
+            ),
+            "float32",
+        )
         for key, shape in KerasForward(model).output_shapes().items()
     }
     return Function(name, inputs, outputs, model.named_outputs, any_length=reads_any_length(model))
 
 
 def reads_any_length(model: PretrainedModel) -> bool:
-    """Returns whether a text of any length is read by the same operations; attention in windows and blocks is not."""
-    return not any(spec.window or spec.blocks for spec in model.attention_specs().values())
+    """Returns whether a text of any length is read by the same operations; attention in windows and blocks is not.
+
+    Nor are the steps of an LSTM.
+    """
+    recurrent = any(isinstance(layer, LSTM) for layer in model._flatten_layers())
+    return not recurrent and not any(spec.window or spec.blocks for spec in model.attention_specs().values())
 
 
 def spanning(functions: Sequence[Function]) -> Function:
@@ -95,11 +125,18 @@ def spanning(functions: Sequence[Function]) -> Function:
     return replace(functions[0], inputs=span(inputs), outputs=span(outputs))
 
 
-def forward_inputs(model: PretrainedModel, batch: int | str, length: int | str, dtype: str) -> Infos:
-    """Describes the arrays `(batch, length)` that an encoder reads."""
+def forward_inputs(
+    model: PretrainedModel,
+    batch: int | str,
+    length: int | str,
+    dtype: str,
+    others: Mapping[str, int] | None = None,
+) -> Infos:
+    """Describes the arrays `(batch, length)` that an encoder reads; arguments as in `forward`."""
     inputs = {key: TensorInfo((batch, length), dtype) for key in model.input_names}
-    for text_input in model.backbone.text_inputs:
+    for text_input in model.text_inputs:
         if text_input.name in inputs and text_input not in TEXT:  # the manifest describes the values of those
+            size = length if text_input.axis is None else (others or {}).get(text_input.axis, text_input.axis)
             count = text_input.count(model.config)
-            inputs[text_input.name] = TensorInfo((batch, length), dtype, count=count, default=text_input.default)
+            inputs[text_input.name] = TensorInfo((batch, size), dtype, count=count, default=text_input.default)
     return inputs

@@ -17,9 +17,11 @@ import numpy as np
 
 from kerasformer import generation
 from kerasformer.basics.arguments import Arguments
+from kerasformer.bundle.interface import OWN_LENGTHS
 from kerasformer.engines.fidelity.references import stacked
 from kerasformer.errors import InputError
 from kerasformer.export.reference_texts import PROMPTS, READING
+from kerasformer.export.span_texts import span_inputs
 from kerasformer.files.reading import JsonObject, local_path
 from kerasformer.generation import Controls, GenerationConfig
 from kerasformer.models.keras_engine import KerasStep
@@ -119,6 +121,9 @@ def passages(model: PretrainedModel, texts: Sequence[str], sampled: bool = False
     Raises:
         InputError: None of the texts has a token.
     """
+    if model.info().spans is not None:
+        inputs = span_inputs(model, texts)
+        return {name: inputs[name] for name in model.input_names}
     added = _SAMPLED if sampled else _CONTINUATION
     if sampled and model.max_answer_length is not None:
         # A decoder also reads the text; that of an encoder-decoder, a start token.
@@ -214,7 +219,10 @@ def batches(model: PretrainedModel, arrays: Passages) -> list[Passages]:
     for (length, _), group in groupby(np.lexsort((of_decoder, lengths)), lambda row: (lengths[row], of_decoder[row])):
         rows, most = list(group), 1 if alone else max(1, _READ_TOKENS // length)
         for first in range(0, len(rows), most):
-            found.append({name: array[rows[first : first + most], :length] for name, array in arrays.items()})
+            part = rows[first : first + most]
+            found.append(
+                {name: arr[part] if name in OWN_LENGTHS else arr[part, :length] for name, arr in arrays.items()}
+            )
     return found
 
 
@@ -230,7 +238,9 @@ def few_tokens(model: PretrainedModel) -> Passages:
     ids = np.ones((1, _FEW), "int32")
     if model.is_encoder_decoder and model.generates:
         return {"input_ids": ids, "decoder_input_ids": ids}
-    return {"input_ids": ids, "attention_mask": ids}
+    # Texts with a word and a label, of a model that finds spans.
+    slots = {name: ids[:, :1] for name in OWN_LENGTHS if name in model.input_names}
+    return {"input_ids": ids, "attention_mask": ids, **slots}
 
 
 def compared(output: np.ndarray, passage: Passages) -> np.ndarray:

@@ -56,6 +56,8 @@ class ExportOptions(TypedDict, total=False):
             capacity.
         batch_sizes: Numbers of texts, at least 2, that one step continues; 8 by default.
         verify_lengths: Numbers of tokens, at least 2, that one step reads to check guessed tokens; 4 and 8 by default.
+        num_labels: Largest number of labels that a model for zero-shot-token-classification reads in one call; 32 by
+            default.
         profile: `ort`, the default, uses the fused operators of ONNX Runtime; `portable` only standard operators, as
             far as the recipe allows.
         opset: Version of the standard operators; 17 by default.
@@ -93,6 +95,7 @@ class ExportOptions(TypedDict, total=False):
     cache_lengths: Annotated[Sequence[int] | None, Option(sequence(integer(1)), formats=(TFLITE,))]
     batch_sizes: Annotated[Sequence[int] | None, Option(sequence(integer(2)), formats=(TFLITE,))]
     verify_lengths: Annotated[Sequence[int] | None, Option(sequence(integer(2)), formats=(TFLITE,))]
+    num_labels: Annotated[int | None, Option(integer(1), formats=(TFLITE,))]
     profile: Annotated[str | None, Option(STRING, formats=(ONNX,))]
     opset: Annotated[int | None, Option(integer(1), formats=(ONNX,))]
     tokenizer: Annotated[str | None, Option(STRING, formats=(TFLITE, SAVED_MODEL))]

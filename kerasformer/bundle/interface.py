@@ -234,7 +234,11 @@ PROMPT_MASK = "prompt_mask"
 """Name of the input that is 1 for tokens of a prompt, of a model for embeddings that does not pool them."""
 WORD_SLOTS, LABEL_SLOTS = "word_slots", "label_slots"
 """Names of the inputs `(B, W)` and `(B, C)` with the slot of the first token of each word, and of the token that marks
-each label, of a model that finds spans of named types; -1 for padding."""
+each label, of a model that finds spans of named types; -1 for padding, at the end of rows."""
+SPAN_LOGITS = "span_logits"
+"""Output `(B, W, K, C)` of such a model: the score of the span of `k + 1` words from each word for each label."""
+OWN_LENGTHS = (WORD_SLOTS, LABEL_SLOTS)
+"""Names of the inputs of texts that have no entry for each token."""
 SENTENCE_EMBEDDING = "sentence_embedding"
 """Output `(B, E)`, the mean of the token vectors, computed in the graph."""
 

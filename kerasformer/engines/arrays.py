@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
+from kerasformer.bundle.interface import OWN_LENGTHS
 from kerasformer.errors import CapacityError, InputError
 
 _INT32_LIMIT = 2**31
@@ -60,6 +61,8 @@ def text_arrays(
 ) -> dict[str, np.ndarray]:
     """Returns the input arrays `(B, T)` of an encoder, with defaults for those that the caller left out.
 
+    Those of `OWN_LENGTHS` have other lengths, and may not be left out.
+
     Args:
         inputs: `input_ids` and other arrays, by name.
         names: Names of the inputs of the model.
@@ -81,6 +84,13 @@ def text_arrays(
         count, default = 2 if mask else counts.get(name), 1 if mask else defaults.get(name, 0)
         passed = name in inputs and name != "input_ids"
         least = min(0, default)
+        if name in OWN_LENGTHS:
+            arrays[name] = token_array(name, inputs.get(name), count, dtype, least=least)
+            if len(arrays[name]) != len(ids):
+                raise InputError(
+                    f"{name} must have a row for each text. Expected: {len(ids)}. Received: {len(arrays[name])}"
+                )
+            continue
         arrays[name] = (
             token_array(name, inputs[name], count, dtype, least=least) if passed else np.full_like(ids, default)
         )
@@ -207,6 +217,11 @@ def row_lengths(mask: np.ndarray) -> np.ndarray:
     """
     last = mask.shape[1] - (mask > 0)[:, ::-1].argmax(axis=1)
     return np.where((mask > 0).any(axis=1), last, 1)
+
+
+def row_slots(slots: np.ndarray) -> int:
+    """Returns the number of slots `(N,)` of a row that are no padding, at least 1."""
+    return max(1, int((slots >= 0).sum()))
 
 
 def left_padded(rows: Sequence[Sequence[int] | np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -45,6 +45,24 @@ class LowRankProduct(NamedTuple):
     scale: float
 
 
+class LSTMWeights(NamedTuple):
+    """Weights of a long short-term memory.
+
+    The last axis has the input gate, the forget gate, the candidate and the output gate, each of size `H`.
+
+    Attributes:
+        input_kernel: Variable `(E, 4 * H)`.
+        input_bias: Variable `(4 * H,)`.
+        kernel: Variable `(H, 4 * H)` for the last state.
+        bias: Variable `(4 * H,)`, which is added, too.
+    """
+
+    input_kernel: Weight
+    input_bias: Weight
+    kernel: Weight
+    bias: Weight
+
+
 class Primitives:
     """The operations in `keras.ops`; the base class of the lowerings of exporters."""
 
@@ -186,19 +204,10 @@ class Primitives:
         weights = ops.cast(weights, call.value.dtype)
         return ops.matmul(weights if call.dropout is None else call.dropout(weights), call.value), weights
 
-    def lstm(self, gates: Tensor, kernel: Weight, bias: Weight) -> Tensor:
-        """Long short-term memory that starts with a state of zeros.
-
-        Args:
-            gates: What the inputs add to the input gate, the forget gate, the candidate and the output gate, each of
-                size `H`, before their activations, `(B, T, 4 * H)`.
-            kernel: Variable `(H, 4 * H)` for what the last state adds to them.
-            bias: Variable `(4 * H,)`.
-
-        Returns:
-            The states `(B, T, H)`.
-        """
-        matrix, offset = (in_dtype_of(gates, ops.convert_to_tensor(each)) for each in (kernel, bias))
+    def lstm(self, x: Tensor, weights: LSTMWeights) -> Tensor:
+        """Long short-term memory that starts with a state of zeros: the states `(B, T, H)` for `x` `(B, T, E)`."""
+        gates = self.linear(x, weights.input_kernel, weights.input_bias)
+        matrix, offset = (in_dtype_of(gates, ops.convert_to_tensor(each)) for each in (weights.kernel, weights.bias))
         size = matrix.shape[0]
 
         # State and memory are one tensor: on TensorFlow, Keras scans only with results that have the form of the carry.
@@ -353,9 +362,9 @@ def attention(
     return _active.get().attention(HeadAttentionCall(query, key, value, bias, scale, softcap, dropout))
 
 
-def lstm(gates: Tensor, kernel: Weight, bias: Weight) -> Tensor:
+def lstm(x: Tensor, weights: LSTMWeights) -> Tensor:
     """See `Primitives.lstm`."""
-    return _active.get().lstm(gates, kernel, bias)
+    return _active.get().lstm(x, weights)
 
 
 def rotary(x: Tensor, cosine: Tensor, sine: Tensor, rotary: Rotary) -> Tensor:

@@ -11,13 +11,14 @@ import keras
 from keras import ops
 
 from kerasformer.layers import primitives
-from kerasformer.layers.core import PACKAGE, Composite, Configured, Dense, build_once
+from kerasformer.layers.core import PACKAGE, Composite, Configured, OptionalOutputs, build_once
 from kerasformer.layers.layer_types import LayerOptions
+from kerasformer.layers.primitives import LSTMWeights
 from kerasformer.layers.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class LSTM(Configured, Composite):
+class LSTM(Configured, OptionalOutputs):
     """Long short-term memory over the entries of each row, from the first to the last.
 
     Args:
@@ -31,19 +32,20 @@ class LSTM(Configured, Composite):
     def __init__(self, units: int, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(**kwargs)
         self.units = units
-        # In the order of PyTorch: input gate, forget gate, candidate, output gate.
-        self.input_gates = Dense(4 * units, name="input", dtype=self.dtype_policy)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the weights for inputs `(B, T, E)`."""
-        build_once(self.input_gates, input_shape)
-        shape = (self.units, 4 * self.units)
-        self.kernel = self.add_weight(shape=shape, initializer="orthogonal", name="kernel")
-        self.bias = self.add_weight(shape=shape[1:], initializer="zeros", name="bias")
+        gates = 4 * self.units
+        self.weights_of_gates = LSTMWeights(
+            self.add_weight(shape=(input_shape[-1], gates), initializer="glorot_uniform", name="input_kernel"),
+            self.add_weight(shape=(gates,), initializer="zeros", name="input_bias"),
+            self.add_weight(shape=(self.units, gates), initializer="orthogonal", name="kernel"),
+            self.add_weight(shape=(gates,), initializer="zeros", name="bias"),
+        )
 
     def call(self, x: Tensor) -> Tensor:
         """Applies the layer."""
-        return primitives.lstm(self.input_gates(x), self.kernel, self.bias)
+        return primitives.lstm(x, self.weights_of_gates)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Maps `(B, T, E)` to `(B, T, H)`."""

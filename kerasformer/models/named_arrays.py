@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
 from keras import ops
 from keras.src.tree.tree_api import register_tree_node_class
 
+from kerasformer.bundle.interface import OWN_LENGTHS
 from kerasformer.engines.arrays import as_array, token_array
 from kerasformer.errors import CapacityError, InputError
 from kerasformer.layers.layer_types import Outputs
 from kerasformer.layers.tensor import Tensor, is_concrete
-from kerasformer.models.text_inputs import OWN_LENGTHS, TextInput
+from kerasformer.models.text_inputs import TextInput
 from kerasformer.tokenization import Encoding
 
 Inputs = Mapping[str, Tensor]
@@ -41,14 +42,20 @@ _OTHERS = {
 """Arguments of models of `transformers` without a counterpart, and what to do instead."""
 
 
+BATCH, TOKENS = "batch", "tokens"
+"""Names of the axes of texts and of their tokens."""
+
+
 class NamedArrays(keras.Model):
     """Base of models with a backbone whose call has a dictionary of int32 arrays.
 
     Attributes:
         output_name: Hugging Face's name of the output of `call`.
+        output_axes: Names of the axes of the output, as far as their sizes are those of the input.
     """
 
     output_name: str = "logits"
+    output_axes: ClassVar[tuple[str | None, ...]] = (BATCH, TOKENS)
 
     @property
     def text_inputs(self) -> tuple[TextInput, ...]:

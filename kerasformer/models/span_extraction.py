@@ -15,7 +15,7 @@ import keras
 
 from kerasformer.basics.arguments import Arguments
 from kerasformer.basics.tasks import ZERO_SHOT_TOKENS
-from kerasformer.bundle import ModelInfo, SpanInfo
+from kerasformer.bundle import SPAN_LOGITS, ModelInfo, SpanInfo
 from kerasformer.files.gliner import CONFIG, ENCODER
 from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.layers import SpanHead
@@ -24,6 +24,7 @@ from kerasformer.layers.tensor import Tensor
 from kerasformer.models.config import Config
 from kerasformer.models.contracts import EncoderModel
 from kerasformer.models.layouts import SideBySide
+from kerasformer.models.named_arrays import BATCH
 from kerasformer.models.sentence_settings import SentenceSettings
 from kerasformer.models.span_settings import SpanSettings
 from kerasformer.models.text_inputs import LABEL_SLOTS, WORD_SLOTS, TextInput
@@ -37,14 +38,11 @@ def _two_layers(path: str, tensor: str) -> list[Row]:
 
 
 def _lstm(path: str, suffix: str) -> list[Row]:
-    places = {f"{path}/input": "ih", path: "hh"}
     return [
-        row
-        for place, part in places.items()
-        for row in (
-            Row((f"{place}/kernel",), f"rnn.lstm.weight_{part}_l0{suffix}", transpose=True),
-            Row((f"{place}/bias",), f"rnn.lstm.bias_{part}_l0{suffix}"),
-        )
+        Row((f"{path}/input_kernel",), f"rnn.lstm.weight_ih_l0{suffix}", transpose=True),
+        Row((f"{path}/input_bias",), f"rnn.lstm.bias_ih_l0{suffix}"),
+        Row((f"{path}/kernel",), f"rnn.lstm.weight_hh_l0{suffix}", transpose=True),
+        Row((f"{path}/bias",), f"rnn.lstm.bias_hh_l0{suffix}"),
     ]
 
 
@@ -71,6 +69,8 @@ class SpanExtraction(EncoderModel):
     architecture_suffix = "ForSpanExtraction"
     in_transformers = False
     prefix = ENCODER
+    output_name = SPAN_LOGITS
+    output_axes = (BATCH, WORD_SLOTS.axis, None, LABEL_SLOTS.axis)
     head_table: ClassVar[Sequence[Row]] = (
         *dense("projection", "token_rep_layer.projection"),
         *_lstm("words/forward", ""),

@@ -59,5 +59,3 @@ LABEL_SLOTS = TextInput(interface.LABEL_SLOTS, interface.LABEL_SLOTS, None, defa
 """Slot of the token that marks each label `(B, C)`."""
 TEXT = (INPUT_IDS, ATTENTION_MASK, TOKEN_TYPE_IDS)
 """The arrays that a tokenizer returns."""
-OWN_LENGTHS = frozenset(text_input.name for text_input in (WORD_SLOTS, LABEL_SLOTS))
-"""Names of the arrays that do not have an entry for each token."""

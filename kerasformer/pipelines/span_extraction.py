@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from kerasformer.basics.arguments import BOOLEAN, STRING, check, number, sequence
-from kerasformer.bundle import LABEL_SLOTS, WORD_SLOTS, SpanInfo
+from kerasformer.bundle import LABEL_SLOTS, SPAN_LOGITS, WORD_SLOTS, SpanInfo
 from kerasformer.errors import CapacityError, InputError
 from kerasformer.pipelines.answers import Entity
 from kerasformer.pipelines.base import Pipeline, sigmoid
 from kerasformer.pipelines.inputs import map_inputs, read_inputs, read_text
 from kerasformer.pipelines.opening import Opened
-from kerasformer.tokenization import Encoding
+from kerasformer.tokenization import Encoding, Tokenizer
 from kerasformer.tokenization.fitting import check_known
 from kerasformer.tokenization.truncation import TruncationWarning
 
@@ -98,13 +98,14 @@ class SpanExtractionPipeline(Pipeline):
         checked = read_inputs(inputs, read_text)
 
         def answer(part: Sequence[str]) -> list[list[Entity]]:
-            words = [self._words(text) for text in part]
+            words = [_located_words(self.tokenizer, text) for text in part]
             used = [index for index, row in enumerate(words) if row]
             results: list[list[Entity]] = [[] for _ in part]
             if not used:
                 return results
             kept, encoded = self._read(names, [words[index] for index in used], truncates)
-            logits = self._run(encoded, batch_size, further=_slots(encoded, names, kept))["logits"]
+            slots = slots_of(encoded, len(names), [len(row) for row in kept])
+            logits = self._run(encoded, batch_size, further=slots)[SPAN_LOGITS]
             for index, row, scores in zip(used, kept, sigmoid(logits), strict=True):
                 found = _best(_candidates(scores, len(row), least), flat, several)
                 results[index] = [_entity(part[index], row, names, *span) for span in found]
@@ -131,15 +132,6 @@ class SpanExtractionPipeline(Pipeline):
             )
         return labels
 
-    def _words(self, text: str) -> list[_Word]:
-        """Splits a text into words, without those that the tokenizer removes, such as control characters."""
-        words = [_Word(match.group(), match.start(), match.end()) for match in _WORD.finditer(text)]
-        if not words:
-            return []
-        ids = self.tokenizer([[word.text for word in words]], is_split_into_words=True, add_special_tokens=False)
-        present = set(ids.word_ids[0].tolist())
-        return [word for index, word in enumerate(words) if index in present]
-
     def _read(
         self, labels: Sequence[str], texts: Sequence[list[_Word]], truncates: bool
     ) -> tuple[list[list[_Word]], Encoding]:
@@ -165,10 +157,7 @@ class SpanExtractionPipeline(Pipeline):
         return kept, self._encoded(labels, kept)
 
     def _encoded(self, labels: Sequence[str], texts: Sequence[list[_Word]]) -> Encoding:
-        """Tokenizes the labels, each after its mark, and the words of each text after the separator."""
-        prompt = [part for label in labels for part in (self._spans.label_token, label)]
-        rows = [[*prompt, self._spans.separator, *(word.text for word in row)] for row in texts]
-        encoded = self.tokenizer(rows, is_split_into_words=True, padding_side="right")
+        encoded = prompted(self.tokenizer, self._spans, labels, [[word.text for word in row] for row in texts])
         check_known(encoded.input_ids, self.tokenizer, self.info.vocab_size)
         return encoded
 
@@ -185,9 +174,9 @@ class SpanExtractionPipeline(Pipeline):
             space = last + 1 if limit is None else limit - after
             # A word counts if all of its tokens fit.
             cut = word_ids[space] if space <= last else word_ids[last] + 1
-            counts.append(min(int(cut) - _first_word(labels), self._spans.max_words))
+            counts.append(min(int(cut) - _first_word(len(labels)), self._spans.max_words))
         if min(counts) < 1:
-            needed = int(np.sum((encoded.word_ids[0] >= 0) & (encoded.word_ids[0] < _first_word(labels))))
+            needed = int(np.sum((encoded.word_ids[0] >= 0) & (encoded.word_ids[0] < _first_word(len(labels)))))
             raise CapacityError(
                 f"The labels leave no space for a text. Expected: fewer than {limit} tokens with special tokens. "
                 f"Received: {needed} tokens of {len(labels)} labels. Pass fewer labels, or shorter ones"
@@ -195,19 +184,47 @@ class SpanExtractionPipeline(Pipeline):
         return counts
 
 
-def _first_word(labels: Sequence[str]) -> int:
-    """Returns the index of the first word of a text after the labels with their marks and the separator."""
-    return 2 * len(labels) + 1
+def words_of(tokenizer: Tokenizer, text: str) -> list[str]:
+    """Splits a text into words, without those that the tokenizer removes, such as control characters."""
+    return [word.text for word in _located_words(tokenizer, text)]
 
 
-def _slots(encoded: Encoding, labels: Sequence[str], words: Sequence[Sequence[_Word]]) -> dict[str, np.ndarray]:
-    """Returns the slots of the words `(B, W)` and of the marks of labels `(B, C)`, int32."""
-    first, width = _first_word(labels), max(map(len, words))
-    slots = np.full((len(words), first + width), -1, "int32")
+def prompted(tokenizer: Tokenizer, spans: SpanInfo, labels: Sequence[str], texts: Sequence[Sequence[str]]) -> Encoding:
+    """Tokenizes labels, each after the token that marks it, and the words of each text after the separator."""
+    prompt = [part for label in labels for part in (spans.label_token, label)]
+    rows = [[*prompt, spans.separator, *words] for words in texts]
+    return tokenizer(rows, is_split_into_words=True, padding_side="right")
+
+
+def slots_of(encoded: Encoding, labels: int, words: Sequence[int]) -> dict[str, np.ndarray]:
+    """Returns the inputs `word_slots` `(B, W)` and `label_slots` `(B, C)`, int32, for the result of `prompted`.
+
+    Args:
+        encoded: The tokens.
+        labels: Number of labels.
+        words: Number of words of each text.
+    """
+    first = _first_word(labels)
+    slots = np.full((len(words), first + max(words)), -1, "int32")
     for row, word_ids in enumerate(encoded.word_ids):
         indices, starts = np.unique(word_ids, return_index=True)  # the first slot of each
         slots[row, indices[indices >= 0]] = starts[indices >= 0]
     return {WORD_SLOTS: slots[:, first:], LABEL_SLOTS: slots[:, 0 : first - 1 : 2]}
+
+
+def _first_word(labels: int) -> int:
+    """Returns the index of the first word of a text after so many labels with their marks and the separator."""
+    return 2 * labels + 1
+
+
+def _located_words(tokenizer: Tokenizer, text: str) -> list[_Word]:
+    """Splits a text into words with their offsets; see `words_of`."""
+    words = [_Word(match.group(), match.start(), match.end()) for match in _WORD.finditer(text)]
+    if not words:
+        return []
+    ids = tokenizer([[word.text for word in words]], is_split_into_words=True, add_special_tokens=False)
+    present = set(ids.word_ids[0].tolist())
+    return [word for index, word in enumerate(words) if index in present]
 
 
 def _candidates(scores: np.ndarray, count: int, threshold: float) -> list[tuple[int, int, int, float]]:

@@ -17,7 +17,7 @@ from kerasformer.basics.arguments import Arguments
 from kerasformer.errors import ExportError
 from kerasformer.layers.attention_call import HeadAttentionCall
 from kerasformer.layers.attention_spec import Rotary
-from kerasformer.layers.primitives import LowRankProduct, Primitives, Weight, needs_weights
+from kerasformer.layers.primitives import LowRankProduct, LSTMWeights, Primitives, Weight, needs_weights
 from kerasformer.layers.tensor import Shape, Tensor
 
 if TYPE_CHECKING:
@@ -100,6 +100,14 @@ class OnnxLowering(Primitives):
     def gelu(self, x: Tensor, *, approximate: bool) -> Tensor:
         """Marks a GELU."""
         return self._mark("gelu", {"x": x}, x.shape, {}, approximate=approximate)
+
+    def lstm(self, x: Tensor, weights: LSTMWeights) -> Tensor:
+        """Marks a long short-term memory."""
+        named = self._named(**weights._asdict())
+        if named is None:
+            return super().lstm(x, weights)
+        size = int(weights.kernel.shape[0])
+        return self._mark("lstm", {"x": x}, (*x.shape[:-1], size), named, size=size)
 
     def attention(self, call: HeadAttentionCall) -> tuple[Tensor, Tensor | None]:
         """Marks an attention, whose weights are not returned unless they are needed."""

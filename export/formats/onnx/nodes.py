@@ -110,6 +110,17 @@ class NodeWriter(NodeList):
             product = self.node("Mul", [x, self.node("Add", [wave, self.number(1.0)])])
             self.node("Mul", [product, self.number(0.5)], output)
 
+    def lstm(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
+        """Writes LSTM, which reads and returns the entries of all rows one after the other."""
+        size, weights = marker.settings["size"], marker.weights
+        matrices = [self.store.gates([weights[role]]) for role in ("input_kernel", "kernel")]
+        biases = self.store.gates([weights["input_bias"], weights["bias"]])
+        x = self.node("Transpose", [inputs["x"]], perm=[1, 0, 2])
+        states = self.node("LSTM", [x, *matrices, biases], hidden_size=size)
+        # From (T, 1, B, H), with an axis for the directions.
+        states = self.node("Transpose", [states], perm=[2, 0, 1, 3])
+        self.node("Reshape", [states, self.integers(0, 0, size)], output)
+
     def attention(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
         """Writes Attention since opset 23, before that scores, softmax and weighted average.
 

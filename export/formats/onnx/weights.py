@@ -110,6 +110,23 @@ class WeightStore:
         self._store(stored, shape, dtype, lambda: self._values(names, axis))
         return stored
 
+    def gates(self, names: Sequence[str]) -> str:
+        """Stores weights of an LSTM, `(N, 4 * H)` each or `(4 * H,)`, as ONNX has them; returns the initializer's name.
+
+        Matrices are `(1, 4 * H, N)`, and biases `(1, 8 * H)`, with the gates in the order input, output, forget,
+        candidate instead of input, forget, candidate, output.
+        """
+        shapes = [tuple(self.variables[name].shape)[::-1] for name in names]
+        shape = (1, sum(shape[0] for shape in shapes), *shapes[0][1:])
+
+        def produce() -> np.ndarray:
+            parts = [np.split(value_of(self.variables[name]).astype("float32").T, 4) for name in names]
+            return np.concatenate([part[gate] for part in parts for gate in (0, 3, 1, 2)])[None]
+
+        stored = f"{'+'.join(names)}.gates"
+        self._store(stored, shape, "float32", produce)
+        return stored
+
     def size(self, names: Sequence[str], output_first: bool) -> tuple[int, int]:
         """Returns the number of outputs `N` and of inputs `K`."""
         shapes = [shape if output_first else shape[::-1] for shape in (self.variables[n].shape for n in names)]

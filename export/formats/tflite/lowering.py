@@ -16,7 +16,7 @@ from kerasformer.layers.attention_call import HeadAttentionCall
 from kerasformer.layers.attention_spec import Rotary
 from kerasformer.layers.equal_layers import EqualLayers
 from kerasformer.layers.layer_types import LayerArguments, Outputs
-from kerasformer.layers.primitives import LowRankProduct, Primitives, Weight
+from kerasformer.layers.primitives import LowRankProduct, LSTMWeights, Primitives, Weight
 from kerasformer.layers.tensor import Tensor
 
 _STEPS = 255
@@ -134,6 +134,25 @@ class TfliteLowering(Primitives):
             scores = scores + call.bias
         weights = keras.ops.softmax(scores, axis=-1)
         return keras.ops.matmul(weights, call.value), weights
+
+    def lstm(self, x: Tensor, weights: LSTMWeights) -> Tensor:
+        """Computes each step by operators of its own.
+
+        The operators for sequences keep their state from one call of a signature to the next, and loops are functions
+        that not all delegates run.
+        """
+        gates = self.linear(x, weights.input_kernel, weights.input_bias) + keras.ops.convert_to_tensor(weights.bias)
+        state = memory = None
+        states = []
+        for sums in keras.ops.unstack(gates, axis=1):
+            if state is not None:
+                sums = sums + self.linear(state, weights.kernel)
+            opened, kept, candidate, shown = keras.ops.split(sums, 4, axis=-1)
+            new = keras.ops.sigmoid(opened) * keras.ops.tanh(candidate)
+            memory = new if memory is None else keras.ops.sigmoid(kept) * memory + new
+            state = keras.ops.sigmoid(shown) * keras.ops.tanh(memory)
+            states.append(state)
+        return keras.ops.stack(states, axis=1)
 
     def to_int8(self, x: Tensor) -> Tensor:
         """Converts to int8; `fuse` makes the conversion an operator that rounds and limits."""

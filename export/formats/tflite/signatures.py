@@ -37,6 +37,7 @@ from kerasformer.layers import CacheScales, FixedCache, LayerCache, RowCaches, V
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.contracts import CausalLM, Seq2SeqLM
 from kerasformer.models.pretrained import PretrainedModel
+from kerasformer.models.text_inputs import LABEL_SLOTS, WORD_SLOTS
 
 ENCODER_LENGTHS = (16, 32, 64, 128, 256, 512)
 PREFILL_LENGTHS = (8, 64)
@@ -49,6 +50,8 @@ BATCH_SIZES = (8,)
 # A verify step reads several tokens of one text, all except the first of them guesses, for little more than the time of
 # a plain step.
 VERIFY_LENGTHS = (4, 8)
+MOST_LABELS = 32
+"""Default of the largest number of labels of a model that finds spans of named types."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,14 @@ class _Step:
         return step_name(self.rows, self.count, self.cache_length)
 
 
+def span_sizes(length: int, num_labels: int) -> dict[str, int]:
+    """Returns the sizes of a signature of `length` tokens of a model that finds spans of named types, by their axis.
+
+    A quarter of the tokens is left to the labels, special tokens, and words of several tokens.
+    """
+    return {str(WORD_SLOTS.axis): max(1, 3 * length // 4), str(LABEL_SLOTS.axis): num_labels}
+
+
 def lengths_up_to(limit: int | None, lengths: Sequence[int] = ENCODER_LENGTHS) -> tuple[int, ...]:
     """Returns the lengths below the limit, and the limit itself if it is below the longest of them."""
     limit = max(lengths) if limit is None else min(limit, max(lengths))
@@ -162,6 +173,7 @@ def tflite_functions(
     signatures: DecoderSignatures = DecoderSignatures(),
     rolling: bool = True,
     scales: Sequence[CacheScales | None] | None = None,
+    num_labels: int = MOST_LABELS,
 ) -> list[Function]:
     """Returns the functions of a TFLite file, one for each signature.
 
@@ -174,12 +186,13 @@ def tflite_functions(
         rolling: Whether layers with a sliding window may have caches shorter than the capacity; see
             `layers.RollingCache`.
         scales: Scales of each layer of a decoder whose caches are int8; float32 caches by default.
+        num_labels: Largest number of labels of a model that finds spans of named types.
 
     Raises:
         InputError: A capacity is missing.
     """
     if not model.generates:
-        return [forward(model, forward_name(n), 1, n, "int32") for n in lengths]
+        return [forward(model, forward_name(n), 1, n, "int32", span_sizes(n, num_labels)) for n in lengths]
     if capacity is None:
         raise InputError("A model that generates needs a capacity. Received: capacity=None")
     sizes = signatures.sizes

@@ -45,6 +45,7 @@ class TfliteFormat(Format):
             job.signatures,
             job.rolling_caches,
             job.cache_scales,
+            job.num_labels,
         )
         if ATTENTIONS in job.outputs:
             functions += [

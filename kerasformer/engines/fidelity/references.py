@@ -20,6 +20,8 @@ from typing import Any, Literal
 import numpy as np
 
 from kerasformer.bundle import SENTENCE_EMBEDDING
+from kerasformer.bundle.interface import OWN_LENGTHS
+from kerasformer.engines.arrays import row_slots
 from kerasformer.engines.protocols import Forward, Step
 from kerasformer.errors import InputError
 
@@ -142,11 +144,18 @@ def output_names(references: Arrays) -> list[str]:
 def single_texts(inputs: Arrays) -> Iterator[dict[str, np.ndarray]]:
     """Yields the texts one by one, without padding."""
     for row, length in enumerate(inputs["attention_mask"].sum(axis=1)):
-        yield {name: array[row : row + 1, :length] for name, array in inputs.items()}
+        counts = {name: row_slots(inputs[name][row]) for name in OWN_LENGTHS if name in inputs}
+        yield {name: array[row : row + 1, : counts.get(name, length)] for name, array in inputs.items()}
 
 
 def asked_scores(name: str, scores: np.ndarray, references: Arrays, row: int) -> np.ndarray:
-    """Returns the scores of those tokens of a text that are compared; all of them if the output is not per token."""
+    """Returns the scores of those tokens of a text that are compared; all of them if the output is not per token.
+
+    Scores of spans `(W, K, C)` are compared if the span of `k + 1` words lies within the text: `(spans, C)`.
+    """
+    if scores.ndim == 3:  # of spans
+        words, widths, _ = scores.shape
+        return scores[np.add.outer(np.arange(words), np.arange(widths)) < words]
     per_token = scores.ndim == 2 or name in ENDS_OF_SPANS
     return scores[np.flatnonzero(references["asked"][row])] if "asked" in references and per_token else scores
 

@@ -13,10 +13,12 @@ import numpy as np
 
 from kerasformer.bundle import Manifest, Role
 from kerasformer.bundle.adapters import Adapter
-from kerasformer.engines.arrays import row_lengths
+from kerasformer.bundle.interface import OWN_LENGTHS
+from kerasformer.engines.arrays import row_lengths, row_slots
 from kerasformer.engines.litert.held_adapter import HeldAdapter
 from kerasformer.engines.litert.signatures import (
     by_length,
+    holding,
     open_file,
     per_token,
     smallest,
@@ -77,10 +79,22 @@ class LiteRTForward:
         results: dict[str, np.ndarray] = {}
         with self._lock:
             for row, length in enumerate(lengths):
-                size, name, signature = smallest(self._signatures, length, "text")
-                outputs = self._engine.run(name, self._padded(arrays, row, length, size), self._adapter.held[name])
+                sizes = {key: row_slots(arrays[key][row]) for key in OWN_LENGTHS if key in arrays}
+                size, name, signature = smallest(holding(self._signatures, sizes), length, "text")
+                padded = self._padded(arrays, row, length, size)
+                for key, count in sizes.items():
+                    padded[key] = np.full((1, int(signature.inputs[key].shape[1])), -1, np.int32)
+                    padded[key][0, :count] = arrays[key][row, :count]
+                outputs = self._engine.run(name, padded, self._adapter.held[name])
                 for key in signature.outputs:
                     value = outputs[key]
+                    if sizes:
+                        words, labels = sizes.values()
+                        if key not in results:
+                            widths = (arrays[name].shape[1] for name in OWN_LENGTHS)
+                            results[key] = np.zeros((batch, next(widths), value.shape[2], next(widths)), np.float32)
+                        results[key][row, :words, :, :labels] = value[0, :words, :, :labels]
+                        continue
                     tokens = key in self._per_token
                     if key not in results:
                         shape = (batch, width, *value.shape[2:]) if tokens else (batch, *value.shape[1:])
@@ -100,6 +114,8 @@ class LiteRTForward:
     def _padded(self, arrays: dict[str, np.ndarray], row: int, length: int, size: int) -> dict[str, np.ndarray]:
         padded = {}
         for name, array in arrays.items():
+            if name in OWN_LENGTHS:
+                continue
             padded[name] = np.full((1, size), self._pad if name == "input_ids" else 0, np.int32)
             padded[name][0, :length] = array[row, :length]
         return padded

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from kerasformer import bundle
@@ -123,6 +123,31 @@ def smallest(signatures: dict[int, tuple[str, Signature]], length: int, what: st
         if size >= length:
             return size, name, signature
     raise CapacityError(f"The {what} may have at most {max(signatures)} tokens. Received: {length}. Shorten it")
+
+
+def holding(signatures: dict[int, tuple[str, Signature]], sizes: Mapping[str, int]) -> dict[int, tuple[str, Signature]]:
+    """Returns the signatures whose inputs have at least these sizes, by their number of tokens.
+
+    Args:
+        signatures: Signatures of `by_length`.
+        sizes: Number of entries of inputs that have no entry for each token, by their names.
+
+    Raises:
+        CapacityError: there is none.
+    """
+    for name, size in sizes.items():
+        longest = max(_size(signature, name) for _, signature in signatures.values())
+        if size > longest:
+            raise CapacityError(f"{name} may have at most {longest} entries. Received: {size}")
+    return {
+        length: each
+        for length, each in signatures.items()
+        if all(size <= _size(each[1], name) for name, size in sizes.items())
+    }
+
+
+def _size(signature: Signature, name: str) -> int:
+    return int(signature.inputs[name].shape[1])
 
 
 def decode_steps(manifest: Manifest) -> dict[int, dict[int, str]]:

@@ -18,6 +18,7 @@ from kerasformer.bundle.interface import (
     ATTENTION_MASK,
     INPUT_IDS,
     MODEL,
+    OWN_LENGTHS,
 )
 from kerasformer.engines.adapter_inputs import AdapterInputs
 from kerasformer.engines.arrays import check_length, row_lengths, similar_rows
@@ -89,7 +90,8 @@ class OnnxForward:
         results: dict[str, np.ndarray] = {}
         for rows in groups:
             width = int(lengths[rows].max())
-            for name, value in self._call({name: array[rows, :width] for name, array in feeds.items()}).items():
+            part = {name: array[rows] if name in OWN_LENGTHS else array[rows, :width] for name, array in feeds.items()}
+            for name, value in self._call(part).items():
                 per_token = name in self._per_token
                 if name not in results:
                     shape = (length, *value.shape[2:]) if per_token else value.shape[1:]
