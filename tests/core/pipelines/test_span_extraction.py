@@ -11,11 +11,19 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 import kerasformer as kf
-from kerasformer.errors import CapacityError, CheckpointError, InputError, SourceError, UnsupportedConfigError
+from kerasformer.bundle import Bundle
+from kerasformer.errors import (
+    CapacityError,
+    CheckpointError,
+    ExportError,
+    InputError,
+    SourceError,
+    UnsupportedConfigError,
+)
 from kerasformer.files import gliner
 from kerasformer.models.config import ConfigWarning
 from kerasformer.tokenization.truncation import TruncationWarning
-from tests import tiny_text
+from tests import shared, tiny_text
 from tests.core.pipelines.gliner_folders import ANSWERS, CALLS, CONFIGS, LABELS, TEXTS, write_folder
 
 RECORDED = json.loads(ANSWERS.read_text())
@@ -155,6 +163,53 @@ def test_long_texts_are_refused_or_truncated(pipe: Any) -> None:
     assert 0 < count < 30 and entities == pipe("remembered " * count, LABELS, threshold=0.3)
     with pytest.raises(CapacityError):
         pipe("remembered " * (count + 1), LABELS)
+
+
+def exported(folder: Path, format: str, quantize: str = "none") -> Path:
+    sizes: dict[str, Any] = {"lengths": (32, 64), "num_labels": len(LABELS)} if format == "litert" else {}
+    return shared.exported(kf.load(folder), format, quantize, **sizes)
+
+
+@pytest.mark.parametrize("format", ["litert", "onnx"])
+def test_bundles_have_the_answers_of_gliner(format: str, folders: dict[str, Path]) -> None:
+    folder = exported(folders["deberta-v2"], format)
+    pipe = kf.pipeline(folder, "token-classification")
+    compare(pipe, "deberta-v2")
+    # Texts of any number of words are read together, and by the smallest signature that holds them.
+    assert pipe("Rain", ["sea"], threshold=0.0) == pipe(["Rain", TEXTS[0]], ["sea"], threshold=0.0)[0]
+    with pytest.raises(CapacityError, match="leave no space for a text"):
+        pipe(TEXTS[0], ["the sea " * 40])
+    if format == "litert":
+        assert pipe.info.spans.max_words == 40 and pipe.info.spans.max_labels == 3
+        with pytest.raises(CapacityError, match="at most 3 labels in one call. Received: 100.*larger num_labels"):
+            pipe(TEXTS[0], [f"city {i}" for i in range(100)])
+    signature = next(iter(Bundle(folder).manifest.signatures.values()))
+    assert list(signature.outputs) == ["span_logits"] and signature.inputs["word_slots"].default == -1
+
+
+@pytest.mark.grid
+def test_bundles_in_int8(folders: dict[str, Path]) -> None:
+    fidelity = Bundle(exported(folders["deberta-v2"], "litert", "int8")).manifest.fidelity
+    assert fidelity["agreement"] > 0.98 and fidelity["max_error"] < 0.03 and fidelity["answers"] > 4000
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize(("kind", "format"), [("bert", "litert"), ("modernbert", "litert"), ("modernbert", "onnx")])
+def test_bundles_of_other_encoders(kind: str, format: str, folders: dict[str, Path]) -> None:
+    compare(kf.pipeline(exported(folders[kind], format)), kind)
+    assert Bundle(exported(folders[kind], format, "int8")).manifest.fidelity["agreement"] > 0.98
+
+
+def test_exports_that_are_refused(folders: dict[str, Path], tmp_path: Path) -> None:
+    model = kf.load(folders["bert"])
+    with pytest.raises(ExportError, match="exported in the formats litert and onnx.*Received: format='saved-model'"):
+        model.export(tmp_path / "bundle", "saved_model")
+    with pytest.raises(InputError, match="tokenizer is not for models that read slots"):
+        model.export(tmp_path / "bundle", "litert", tokenizer="in-graph")
+    with pytest.raises(InputError, match="num_labels is only for zero-shot-token-classification"):
+        kf.zoo.build("bert", num_layers=1, vocab_size=180).export(tmp_path / "bundle", "litert", num_labels=3)
+    with pytest.raises(ExportError, match="passes only input_ids, attention_mask.*Received: BertSpanExtraction"):
+        model.export(tmp_path / "bundle", target="mediapipe")
 
 
 def test_models_for_other_tasks(folders: dict[str, Path], pipe: Any) -> None:
