@@ -185,8 +185,8 @@ def _record_forward(
     """Records references of a model that does not generate."""
     forward = KerasForward(model, function.call if function else None)
     if manifest.info.spans is not None:
-        reading = [example.text for example in texts or examples(READING)]
-        inputs = span_inputs(model, reading, list(manifest.of_role(Role.FORWARD).values()))
+        read = [example.text for example in texts or examples(READING)]
+        inputs = span_inputs(model, read, list(manifest.of_role(Role.FORWARD).values()))
         return record_forward(forward, inputs, "sigmoid", made_up=inputs.pop("made_up"))
     limit = manifest.info.max_length
     limit = limit if texts else min(_TOKENS, limit or _TOKENS)

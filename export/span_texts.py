@@ -11,8 +11,8 @@ from kerasformer.bundle import LABEL_SLOTS, WORD_SLOTS, Signature, SpanInfo
 from kerasformer.engines.fidelity.references import stacked
 from kerasformer.errors import InputError
 from kerasformer.models.pretrained import PretrainedModel
-from kerasformer.pipelines.span_extraction import prompted, slots_of, words_of
 from kerasformer.tokenization import Tokenizer
+from kerasformer.tokenization.span_prompts import Word, prompted, slots_of, words_of
 
 LABELS = ("person", "place", "time", "thing", "animal")
 """Names of types that every text is read with, or as many of them as leave space for it."""
@@ -79,19 +79,20 @@ def _labels(tokenizer: Tokenizer, spans: SpanInfo, limit: int) -> tuple[str, ...
 
 
 def _length(tokenizer: Tokenizer, spans: SpanInfo, labels: Sequence[str]) -> int:
-    return int(prompted(tokenizer, spans, labels, [[]]).attention_mask.sum())
+    return int(prompted(tokenizer, spans.label_token, spans.separator, labels, [[]]).attention_mask.sum())
 
 
 def _row(
-    tokenizer: Tokenizer, spans: SpanInfo, labels: Sequence[str], words: Sequence[str], limit: int, most: int
+    tokenizer: Tokenizer, spans: SpanInfo, labels: Sequence[str], words: Sequence[Word], limit: int, most: int
 ) -> Arrays | None:
     """Returns the inputs of as many words as can be read; `None` if none can."""
     words = words[: min(most, spans.max_words)]
     while words:
-        encoded = prompted(tokenizer, spans, labels, [words])
+        encoded = prompted(tokenizer, spans.label_token, spans.separator, labels, [words])
         excess = int(encoded.attention_mask.sum()) - limit
         if excess <= 0:
-            arrays = {**slots_of(encoded, len(labels), [len(words)])}
+            slots = slots_of(encoded, len(labels), [len(words)])
+            arrays = dict(zip((WORD_SLOTS, LABEL_SLOTS), slots, strict=True))
             arrays |= {name: getattr(encoded, name) for name in ("input_ids", "attention_mask")}
             return {name: array[0] for name, array in arrays.items()}
         # Several words may have one token each, and all have at least one.

@@ -82,16 +82,14 @@ def forward(
         others: Sizes of further axes, `TextInput.axis`, by name; symbolic by default.
     """
     inputs = forward_inputs(model, batch, length, dtype, others)
-    sizes = {BATCH: batch, TOKENS: length, **(others or {})}
+    sizes: dict[str, int | str] = {BATCH: batch, TOKENS: length, **(others or {})}
+
+    def size(known: int | None, axis: str | None) -> int | str:
+        """Returns a size of the output; an unknown one is a size of the inputs."""
+        return sizes.get(axis or "", axis or "") if known is None else known
+
     outputs = {
-        key: TensorInfo(
-            # An unknown dimension is a size of the inputs.
-            tuple(
-                sizes.get(axis, axis) if dim is None else dim
-                for dim, axis in zip_longest(shape, model.output_axes[: len(shape)])
-            ),
-            "float32",
-        )
+        key: TensorInfo(tuple(size(*each) for each in zip_longest(shape, model.output_axes[: len(shape)])), "float32")
         for key, shape in KerasForward(model).output_shapes().items()
     }
     return Function(name, inputs, outputs, model.named_outputs, any_length=reads_any_length(model))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,21 +15,10 @@ from kerasformer.pipelines.answers import Entity
 from kerasformer.pipelines.base import Pipeline, sigmoid
 from kerasformer.pipelines.inputs import map_inputs, read_inputs, read_text
 from kerasformer.pipelines.opening import Opened
-from kerasformer.tokenization import Encoding, Tokenizer
+from kerasformer.tokenization import Encoding
 from kerasformer.tokenization.fitting import check_known
+from kerasformer.tokenization.span_prompts import Word, first_word, prompted, slots_of, words_of
 from kerasformer.tokenization.truncation import TruncationWarning
-
-_WORD = re.compile(r"\w+(?:[-_]\w+)*|\S")
-"""A word, perhaps with hyphens or underscores, or another character that is no space."""
-
-
-@dataclass(frozen=True)
-class _Word:
-    """A word of a text, with its character offsets."""
-
-    text: str
-    start: int
-    end: int
 
 
 class SpanExtractionPipeline(Pipeline):
@@ -98,14 +85,15 @@ class SpanExtractionPipeline(Pipeline):
         checked = read_inputs(inputs, read_text)
 
         def answer(part: Sequence[str]) -> list[list[Entity]]:
-            words = [_located_words(self.tokenizer, text) for text in part]
+            words = [words_of(self.tokenizer, text) for text in part]
             used = [index for index, row in enumerate(words) if row]
             results: list[list[Entity]] = [[] for _ in part]
             if not used:
                 return results
             kept, encoded = self._read(names, [words[index] for index in used], truncates)
             slots = slots_of(encoded, len(names), [len(row) for row in kept])
-            logits = self._run(encoded, batch_size, further=slots)[SPAN_LOGITS]
+            further = dict(zip((WORD_SLOTS, LABEL_SLOTS), slots, strict=True))
+            logits = self._run(encoded, batch_size, further=further)[SPAN_LOGITS]
             for index, row, scores in zip(used, kept, sigmoid(logits), strict=True):
                 found = _best(_candidates(scores, len(row), least), flat, several)
                 results[index] = [_entity(part[index], row, names, *span) for span in found]
@@ -133,8 +121,8 @@ class SpanExtractionPipeline(Pipeline):
         return labels
 
     def _read(
-        self, labels: Sequence[str], texts: Sequence[list[_Word]], truncates: bool
-    ) -> tuple[list[list[_Word]], Encoding]:
+        self, labels: Sequence[str], texts: Sequence[list[Word]], truncates: bool
+    ) -> tuple[list[list[Word]], Encoding]:
         """Returns the words of each text that are read, and the tokens of the labels and these words.
 
         Raises:
@@ -156,8 +144,8 @@ class SpanExtractionPipeline(Pipeline):
         warnings.warn(f"A text was truncated. Received: {problem}", TruncationWarning, stacklevel=2)
         return kept, self._encoded(labels, kept)
 
-    def _encoded(self, labels: Sequence[str], texts: Sequence[list[_Word]]) -> Encoding:
-        encoded = prompted(self.tokenizer, self._spans, labels, [[word.text for word in row] for row in texts])
+    def _encoded(self, labels: Sequence[str], texts: Sequence[list[Word]]) -> Encoding:
+        encoded = prompted(self.tokenizer, self._spans.label_token, self._spans.separator, labels, texts)
         check_known(encoded.input_ids, self.tokenizer, self.info.vocab_size)
         return encoded
 
@@ -174,57 +162,14 @@ class SpanExtractionPipeline(Pipeline):
             space = last + 1 if limit is None else limit - after
             # A word counts if all of its tokens fit.
             cut = word_ids[space] if space <= last else word_ids[last] + 1
-            counts.append(min(int(cut) - _first_word(len(labels)), self._spans.max_words))
+            counts.append(min(int(cut) - first_word(len(labels)), self._spans.max_words))
         if min(counts) < 1:
-            needed = int(np.sum((encoded.word_ids[0] >= 0) & (encoded.word_ids[0] < _first_word(len(labels)))))
+            needed = int(np.sum((encoded.word_ids[0] >= 0) & (encoded.word_ids[0] < first_word(len(labels)))))
             raise CapacityError(
                 f"The labels leave no space for a text. Expected: fewer than {limit} tokens with special tokens. "
                 f"Received: {needed} tokens of {len(labels)} labels. Pass fewer labels, or shorter ones"
             )
         return counts
-
-
-def words_of(tokenizer: Tokenizer, text: str) -> list[str]:
-    """Splits a text into words, without those that the tokenizer removes, such as control characters."""
-    return [word.text for word in _located_words(tokenizer, text)]
-
-
-def prompted(tokenizer: Tokenizer, spans: SpanInfo, labels: Sequence[str], texts: Sequence[Sequence[str]]) -> Encoding:
-    """Tokenizes labels, each after the token that marks it, and the words of each text after the separator."""
-    prompt = [part for label in labels for part in (spans.label_token, label)]
-    rows = [[*prompt, spans.separator, *words] for words in texts]
-    return tokenizer(rows, is_split_into_words=True, padding_side="right")
-
-
-def slots_of(encoded: Encoding, labels: int, words: Sequence[int]) -> dict[str, np.ndarray]:
-    """Returns the inputs `word_slots` `(B, W)` and `label_slots` `(B, C)`, int32, for the result of `prompted`.
-
-    Args:
-        encoded: The tokens.
-        labels: Number of labels.
-        words: Number of words of each text.
-    """
-    first = _first_word(labels)
-    slots = np.full((len(words), first + max(words)), -1, "int32")
-    for row, word_ids in enumerate(encoded.word_ids):
-        indices, starts = np.unique(word_ids, return_index=True)  # the first slot of each
-        slots[row, indices[indices >= 0]] = starts[indices >= 0]
-    return {WORD_SLOTS: slots[:, first:], LABEL_SLOTS: slots[:, 0 : first - 1 : 2]}
-
-
-def _first_word(labels: int) -> int:
-    """Returns the index of the first word of a text after so many labels with their marks and the separator."""
-    return 2 * labels + 1
-
-
-def _located_words(tokenizer: Tokenizer, text: str) -> list[_Word]:
-    """Splits a text into words with their offsets; see `words_of`."""
-    words = [_Word(match.group(), match.start(), match.end()) for match in _WORD.finditer(text)]
-    if not words:
-        return []
-    ids = tokenizer([[word.text for word in words]], is_split_into_words=True, add_special_tokens=False)
-    present = set(ids.word_ids[0].tolist())
-    return [word for index, word in enumerate(words) if index in present]
 
 
 def _candidates(scores: np.ndarray, count: int, threshold: float) -> list[tuple[int, int, int, float]]:
@@ -273,7 +218,7 @@ def _best(spans: Iterable[tuple[int, int, int, float]], flat: bool, several: boo
 
 
 def _entity(
-    text: str, words: Sequence[_Word], labels: Sequence[str], first: int, last: int, label: int, score: float
+    text: str, words: Sequence[Word], labels: Sequence[str], first: int, last: int, label: int, score: float
 ) -> Entity:
     start, end = words[first].start, words[last].end
     return {"entity_group": labels[label], "score": score, "word": text[start:end], "start": start, "end": end}
