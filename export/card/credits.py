@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kerasformer.basics.tasks import VARIANTS
 from kerasformer.export.card.quoting import code, markdown, yaml
 from kerasformer.models.origin import CARD, FACTS, Origin
 
@@ -14,7 +15,7 @@ class Credits(Origin):
 
     def front_matter(self, task: str) -> str:
         """Returns the front matter of the bundle's card."""
-        lines = ["library_name: kerasformer", f"pipeline_tag: {yaml(task)}"]
+        lines = ["library_name: kerasformer", f"pipeline_tag: {yaml(VARIANTS.get(task, task))}"]
         for key, texts in self.facts.items():
             lines += [f"{key}: {yaml(texts[0])}"] if len(texts) == 1 else [f"{key}:", *(f"- {yaml(t)}" for t in texts)]
         return "\n".join(["---", *lines, "---", "", ""])

@@ -29,7 +29,7 @@ PERFORMED_BY = {
 """Tasks that models for another task perform."""
 
 VARIANTS = {ZERO_SHOT_TOKENS: TOKEN_CLASSIFICATION}
-"""Tasks of models by which a caller may also name another task, that of other models."""
+"""Tasks that the hub knows by the name of another one, by which a caller may name them, too."""
 
 NEEDS = {
     TEXT_RANKING: "a classifier of pairs of texts (a cross-encoder), or a language model that answers 'yes' or 'no'; "

@@ -17,6 +17,7 @@ import typer
 from rich.markup import escape
 
 from kerasformer.basics.options import declared
+from kerasformer.basics.tasks import ZERO_SHOT_TOKENS
 from kerasformer.cli.console import (
     Source,
     Task,
@@ -62,7 +63,8 @@ def run(
         ),
     ] = None,
     label: Annotated[
-        list[str] | None, typer.Option(help="Class, for zero-shot-classification; repeat the option for each.")
+        list[str] | None,
+        typer.Option(help="Class, for zero-shot tasks, or type of entities; repeat the option for each."),
     ] = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue texts as they are, without the chat template of a model.")
@@ -95,6 +97,8 @@ def run(
     pipe = open_pipeline(source, task, **opening)
     if pipe.task == "question-answering" and query is not None:
         settings["question"], query = query, None
+    if pipe.task == ZERO_SHOT_TOKENS and "candidate_labels" in settings:
+        settings["labels"] = settings.pop("candidate_labels")
     _check(pipe, settings, query)
     if stream and not isinstance(pipe, GenerationPipeline):
         raise InputError(f"--stream is for models that generate. Received: a model for {pipe.task}.")
@@ -267,13 +271,16 @@ def _check(pipe: Any, settings: Mapping[str, Any], query: str | None) -> None:
         )
     if pipe.task == "zero-shot-classification" and "candidate_labels" not in settings:
         raise InputError("zero-shot-classification needs --label …, the name of a class.")
+    if pipe.task == ZERO_SHOT_TOKENS and "labels" not in settings:
+        raise InputError(f"{pipe.task} needs --label …, the name of a type of entities.")
     from kerasformer.pipelines import GenerationPipeline
 
     if isinstance(pipe, GenerationPipeline):
         return  # the settings of generation are checked with it
     calls = [pipe.__call__ if query is None else pipe.rank, getattr(pipe, "encode", None)]
     parameters = [inspect.signature(call).parameters.values() for call in calls if call is not None]
-    known = {each.name: each for each in chain(*parameters) if each.kind is inspect.Parameter.KEYWORD_ONLY}
+    named = inspect.Parameter.KEYWORD_ONLY
+    known = {each.name: each for each in chain(*parameters) if each.kind is named or each.name == "labels"}
     for name in settings:
         if name not in {*known, "candidate_labels"}:
             near = get_close_matches(name, known, n=1)

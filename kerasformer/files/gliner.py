@@ -76,8 +76,8 @@ class GlinerCheckpoint:
 
     @property
     def has_tokenizer(self) -> bool:
-        """Whether there is a tokenizer, that of the encoder if the folder has none."""
-        return _has_vocabulary(self._folder) or _has_vocabulary(self._base)
+        """Whether there is a tokenizer, or an encoder is named, which is not downloaded for this."""
+        return _has_vocabulary(self._folder) or self._base_name is not None
 
     def files(self) -> JsonObject:
         """Returns the configuration of the encoder, and the settings of the head.
@@ -118,13 +118,17 @@ class GlinerCheckpoint:
             SourceError: the name is a path, since only a preset or a hub id may be loaded because a file names it; or
                 it does not exist.
         """
-        name = self._config.get("model_name")
-        if not isinstance(name, str) or not re.fullmatch(HUB_ID, name):
+        if self._base_name is None:
             raise SourceError(
                 f"{CONFIG} must name its encoder, a preset or a hub id, or have encoder_config and a tokenizer beside "
-                f"it. Received: model_name={name!r:.200} in {self._folder}"
+                f"it. Received: model_name={self._config.get('model_name')!r:.200} in {self._folder}"
             )
-        return resolve(name)
+        return resolve(self._base_name)
+
+    @property
+    def _base_name(self) -> str | None:
+        name = self._config.get("model_name")
+        return name if isinstance(name, str) and re.fullmatch(HUB_ID, name) else None
 
     @cached_property
     def _encoder_config(self) -> JsonObject:

@@ -14,6 +14,7 @@ from typing import Self
 
 import keras
 
+from kerasformer.basics.tasks import VARIANTS
 from kerasformer.files.readers import read_foreign
 from kerasformer.files.reading import JsonObject
 from kerasformer.files.sources import is_foreign
@@ -115,7 +116,7 @@ class Origin:
 
     def _new_card(self, model: keras.Model) -> str:
         """Returns a card that states the origin of the weights alone."""
-        entries = {"library_name": "transformers", "pipeline_tag": model.task, **self.header}
+        entries = {"library_name": "transformers", "pipeline_tag": VARIANTS.get(model.task, model.task), **self.header}
         front = [f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in entries.items()]
         text = [f"# {model.config.model_type} for {model.task}", ""]
         if base := self.based_on:

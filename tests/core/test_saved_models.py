@@ -63,6 +63,7 @@ POSITIONS = {"positions": np.array([[0, 1, 2], [2, 5, 3]], "int32")}
 MASK = np.array([[1, 1, 1], [1, 1, 0]], "int32")
 WAYS = ["by default", "and padding", "by masks", "by a visibility"]
 IDS = {"ids": np.array([[4, 8, 1], [2, 0, 0]], "int32")}
+SLOTS = np.array([[1, 2], [0, -1]], "int32")
 ALONE: dict[str, tuple[keras.layers.Layer, Arrays]] = {
     "sinusoidal positions": (layers.SinusoidalPositions(9, 12), POSITIONS),
     "relative positions": (
@@ -152,6 +153,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     for model_type, task in MODELS:
         model = zoo_model(model_type, task)
         inputs = {name: IDS["ids"] for name in ("input_ids", "decoder_input_ids") if name in model.input_names}
+        inputs |= {name: SLOTS for name in ("word_slots", "label_slots") if name in model.input_names}
         save(model, inputs, folder / f"{model_type} {task}.keras")
     for way, (model, inputs) in causal_decoders().items():
         save(model, inputs, folder / f"causal {way}.keras")
