@@ -163,6 +163,10 @@ def _opened(argument: str | Path) -> _SiteBundle:
             "zero-shot classification needs a class whose name starts with 'entail' and at least one other. "
             f"Received: {folder}, with the classes {', '.join(manifest.info.labels) or 'none'}"
         )
+    if manifest.info.spans is not None:
+        raise BundleError(
+            f"the page has no call for {manifest.info.task}. Received: {folder}. Find entities with kf.pipeline"
+        )
     settings = folder / "tokenizer_config.json"
     if settings.is_file() and pair_template(read_templates(folder, read_json(settings))) is not None:
         raise BundleError(

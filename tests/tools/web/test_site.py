@@ -26,7 +26,7 @@ from tokenizers import pre_tokenizers
 import kerasformer as kf
 from kerasformer import bundle
 from kerasformer import export as export_package
-from kerasformer.bundle import Kind, TensorInfo
+from kerasformer.bundle import Kind, SpanInfo, TensorInfo
 from kerasformer.bundle.sample_texts import examples
 from kerasformer.errors import BundleError, ExportMismatchError, InputError, MissingExtraError, SourceError
 from kerasformer.export.builder import BundleBuilder
@@ -284,6 +284,10 @@ def test_bundles_that_browsers_cannot_run_are_refused_with_the_reason(tmp_path, 
     with pytest.raises(BundleError, match="cannot tokenize texts .*M2M100Tokenizer cannot be .*NLLB, mBART or OPUS-MT"):
         other = write_bundle(tmp_path / "m2m", "text2text-generation", tokenizer_class="M2M100Tokenizer")
         build([other], tmp_path / "site", runtime_files=packages)
+    spans = SpanInfo(12, 384, "<<ENT>>", "<<SEP>>")
+    with pytest.raises(BundleError, match="no call for zero-shot-token-classification.*with kf.pipeline"):
+        refused = write_bundle(tmp_path / "spans", "zero-shot-token-classification", spans=spans)
+        build([refused], tmp_path / "site", runtime_files=packages)
     adapted = write_bundle(tmp_path / "adapted")
     manifest = bundle.read(adapted)
     (name, signature), matrix = next(iter(manifest.signatures.items())), TensorInfo((2, 8), "float32", Kind.ADAPTER_A)
