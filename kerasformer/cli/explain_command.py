@@ -71,19 +71,19 @@ def explain(
     _refuse("a view of attention", text=texts, bundle=bundles)
     if text is None:
         raise InputError("A text was expected, or --site for a page with sample texts. Received: none")
-    from kerasformer.tools.interpretability.attention_sources import open_attention
+    from kerasformer.tools.interpretability.attention_sources import KerasSource, open_attention
     from kerasformer.tools.viz.attention import check_view_path
 
     out = out or Path("view.html")
     check_view_path(out)
     view_options(view, layer, head, kind)
-    is_keras = needs_keras(source)
+    needs_keras(source)
     with Stages() as stages:
         stages("read", 0, 0)
         reader = open_attention(source)
         computed = reader.read(text, second)
         views = computed.views(view, layer, head, kind)
-        if is_keras and view is None and out.suffix.lower() == ".html":
+        if isinstance(reader.source, KerasSource) and view is None and out.suffix.lower() == ".html":
             stages("find reasons", 0, 0)
             views = replace(views, reason=_reason(reader.source.model, text, second))
         views.save(out, dark)
