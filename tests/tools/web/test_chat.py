@@ -165,6 +165,12 @@ def test_the_page_keeps_the_conversation(tmp_path: Path) -> None:
             messages = pipe([*messages, {"role": "user", "content": text}], **greedy)[0]["generated_text"]
             assert page("run", script=shown) == [message["content"] for message in messages[1:]]
             assert page("run", script="document.getElementById('field-text').value") == ""
+        long = "late " * 400  # fails, and comes back to its field
+        page("fill", at="#field-text", text=long)
+        page("click", at="#run")
+        assert "too long" in page.problem()
+        assert page("run", script="document.getElementById('field-text').value") == long
+        assert page("run", script=shown) == [message["content"] for message in messages[1:]]
         page("click", at="#fresh")
         page("fill", at="#field-text", text="Who is it?")
         page("click", at="#run")

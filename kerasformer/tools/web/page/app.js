@@ -503,11 +503,11 @@ function chats() {
 function send(query) {
   const field = find("field-text");
   if (field.value === query.shown) field.value = "";
-  replaceAnswer(query, ...conversation.turns(query.inputs));
+  find("result").replaceChildren(...conversation.turns(query.inputs));
   showLastTurn();
   return () => {
     field.value ||= query.shown;
-    replaceAnswer(query, ...conversation.turns(conversation.kept()));
+    find("result").replaceChildren(...(last ? conversation.turns(conversation.kept()) : [placeholder()]));
   };
 }
 
@@ -648,9 +648,13 @@ function showFrom(id) {
   if (top < 0 || top > innerHeight / 2) find(id).scrollIntoView({ block: "start" });
 }
 
+function placeholder() {
+  return make("p", { className: "muted" }, chats() ? "Send a message." : "The answer appears here.");
+}
+
 function clearAnswer() {
   last = null;
-  find("result").replaceChildren(make("p", { className: "muted" }, chats() ? "Send a message." : "The answer appears here."));
+  find("result").replaceChildren(placeholder());
   for (const id of ["question", "keep", "figures"]) find(id).hidden = true;
   find("answer").classList.remove("stale");
   find("spoken").textContent = "";
