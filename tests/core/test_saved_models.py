@@ -76,6 +76,14 @@ ALONE: dict[str, tuple[keras.layers.Layer, Arrays]] = {
         layers.LMHead(11, tied=False, use_bias=True, scale=0.5, softcap=3.0),
         {"x": np.ones((2, 3, 12), "float32")},
     ),
+    "spans": (
+        layers.SpanHead(12, 3),
+        {
+            "x": np.random.default_rng(2).normal(size=(2, 3, 12)).astype("float32"),
+            "word_slots": SLOTS,
+            "label_slots": SLOTS,
+        },
+    ),
 }
 """Layers that are not in a row of `CASES`."""
 

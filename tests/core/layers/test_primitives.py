@@ -10,13 +10,17 @@ from kerasformer import layers
 from kerasformer.layers import primitives
 from kerasformer.layers import tensor as tensors
 from kerasformer.layers.primitives import Primitives, lowering
+from kerasformer.layers.recurrent import LSTM
 from tests.core.layers.composites import LlamaLayer, TiedLM
 from tests.core.layers.parity import as_numpy, assert_close, integers, numbers
 from tests.grids import on_jax
 
 TUPLES = {"attention": (None,), "multi_head_attention": (None, None)}
 """Primitives with several results, and the results after the first."""
-NAMES = ["linear", "adapted_linear", "embedding", "residual", "layer_norm", "rms_norm", "gelu", "rotary", *TUPLES]
+NAMES = [
+    *("linear", "adapted_linear", "embedding", "residual", "layer_norm", "rms_norm", "gelu", "rotary", "lstm"),
+    *TUPLES,
+]
 """All operations that an exporter may override, except for `CASTS`."""
 CASTS = ["to_int8", "from_int8"]
 """Conversions of int8 caches, which tests/core/export/test_int8_caches.py covers."""
@@ -112,6 +116,7 @@ CALLS: dict[str, Any] = {
     "multi_head_attention": lambda: primitives.multi_head_attention(*numbers(3, 2, 4, 8), SPEC, layers.Visibility())[0],
     "attention": lambda: layers.scaled_dot_product_attention(*numbers(3, 2, 1, 4, 4))[0],
     "rotary": lambda: primitives.rotary(*numbers(3, 2, 1, 3, 4), layers.Rotary(dim=4)),
+    "lstm": lambda: LSTM(2)(numbers(2, 3, 4)),
 }
 
 
