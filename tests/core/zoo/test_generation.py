@@ -19,6 +19,7 @@ from tests.core.zoo.harness import HEADS, distinct, less_on_jax, marked, rows
 from tests.grids import on_jax
 
 ROWS = rows(tasks=("text-generation", "text2text-generation"))
+GPT2 = next(row.values[0] for row in ROWS if row.values[0][0].name == "gpt2")
 
 
 def marks(row: Any, name: str) -> Any:
@@ -66,7 +67,7 @@ def test_caches_that_wrap(loaded, row):
 
 
 def test_a_full_cache_is_an_error(loaded):
-    it = loaded(ROWS[0].values[0])
+    it = loaded(GPT2)
     ids, mask = generation.prompts(it)
     with pytest.raises(CapacityError, match="at most 5 tokens. Received: 7"):
         KerasStep(it.model, capacity=5, jit_compile=False).start(ids, mask)
@@ -83,7 +84,7 @@ def test_a_full_cache_is_an_error(loaded):
 
 
 def test_without_xla_one_graph_serves_all_batch_sizes(loaded, monkeypatch):
-    it = loaded(ROWS[0].values[0])
+    it = loaded(GPT2)
     model, traced = zoo.load(it.folder), []
     decode = model.decode
     monkeypatch.setattr(model, "decode", lambda tokens, *rest: traced.append(tokens.shape) or decode(tokens, *rest))
@@ -131,7 +132,7 @@ def test_many_tokens_of_one_call_are_those_of_steps(loaded, monkeypatch, name):
 
 
 def test_many_tokens_of_one_call_must_be_numbers(loaded):
-    it = loaded(ROWS[0].values[0])
+    it = loaded(GPT2)
     model = zoo.load(it.folder)
     for variable in model.variables:
         if "final_norm/bias" in variable.path:
@@ -144,7 +145,7 @@ def test_many_tokens_of_one_call_must_be_numbers(loaded):
 @pytest.mark.jax
 @pytest.mark.grid
 def test_compiled_with_xla_the_same(loaded):
-    it = loaded(ROWS[0].values[0])
+    it = loaded(GPT2)
     ids, mask = generation.prompts(it)
     plain = it.model.generate(ids, attention_mask=mask, max_new_tokens=5, jit_compile=False)
     fast = it.model.generate(ids, attention_mask=mask, max_new_tokens=5, jit_compile=True)
@@ -152,7 +153,7 @@ def test_compiled_with_xla_the_same(loaded):
 
 
 def test_weights_that_change_later_are_used(loaded):
-    it = loaded(ROWS[0].values[0])
+    it = loaded(GPT2)
     model = zoo.load(it.folder)
     ids, mask = generation.prompts(it)
     model.generate(ids, attention_mask=mask, max_new_tokens=3, jit_compile=False)
@@ -164,7 +165,7 @@ def test_weights_that_change_later_are_used(loaded):
 
 
 def test_settings_of_the_checkpoint_are_used(loaded, tmp_path):
-    it = loaded(ROWS[0].values[0])
+    it = loaded(GPT2)
     model = zoo.load(it.folder)
     assert model.generation_config.pad_token_id == PAD
     assert 2 in np.atleast_1d(model.generation_config.eos_token_id)
