@@ -1,9 +1,8 @@
 """Levels and scales of four-bit kernels that are learned by distillation.
 
 The model with rounded kernels is trained to answer like the same model in float32 along the calibration texts. The loss
-is the divergence of its distributions of next tokens. One window in sixteen is held out: what becomes no better there
-is dropped, and learned again more slowly, since the best rate differs between models. Kernels are trained as the files
-store them, which therefore contain exactly what was trained.
+is the divergence of its distributions of next tokens. One window in sixteen is held out, and the kernels that were best
+there are kept. Kernels are trained as the files store them, which therefore contain exactly what was trained.
 
 References: quantization-aware distillation, arXiv:2601.20088; distilled weight quantization in mlx-lm
 (`mlx_lm/quant/dwq.py`, `LEARNED_QUANTS.md`), which trains scales alone; Hinton et al. 2015, arXiv:1503.02531.
@@ -44,13 +43,17 @@ _FEWEST = 1 << 15
 _LENGTH = 128  # tokens of a window
 _BATCH = 2  # windows of a step
 _RATE = 4e-3
-"""First learning rate of positions, in levels; it decreases to 0 by a cosine, and by the checks."""
+"""Learning rate of positions, in levels, after `_WARM_UP` steps; it then decreases to 0 by a cosine."""
+_WARM_UP = 10
+"""Number of steps in which the rate increases: the first ones of Adam move every weight equally far."""
 _OF_SCALES = 0.1
 """Learning rate of the logarithms of scales, as a share of that of positions."""
 _SIDE = 0.9
 """How far a weight begins from its level, as a share of its distance before rounding; at 1 it may lie between two."""
 _CHECKS = 8
 """Number of times that kernels are judged on windows that they are not learned from."""
+_DIVERGED = 2.0
+"""Factor by which they may be worse than the best ones: as long as the rate is high, many levels change to and fro."""
 _HELD_OUT = 16
 """One window of as many is held out."""
 _SMALLEST = 2.0**-14
@@ -139,12 +142,17 @@ def learn_rounding(
     def judged() -> tuple[float, list[np.ndarray]]:
         return float(np.mean([judge(ids) for ids in held_out])), [ops.convert_to_numpy(each) for each in learned]
 
+    def keep(values: list[np.ndarray]) -> None:
+        for variable, value in zip(learned, values, strict=True):
+            variable.assign(value)
+
     report("learn rounding", 0, steps)
     best, kept = judged()
     rate, done = _RATE, 0
     for part in np.array_split(np.array(batches), _CHECKS):
         for ids in part:
-            optimizer.learning_rate = rate * (1 + math.cos(math.pi * done / steps)) / 2
+            warmth = min(1.0, (done + 1) / _WARM_UP)
+            optimizer.learning_rate = rate * warmth * (1 + math.cos(math.pi * done / steps)) / 2
             step(tf.constant(ids))
             done += 1
             if done == 1:
@@ -155,10 +163,12 @@ def learn_rounding(
         now, values = judged()
         if now < best:
             best, kept = now, values
-        else:
-            rate /= 4
-            for variable, value in zip(learned, kept, strict=True):
-                variable.assign(value)
+        elif not now <= _DIVERGED * best:  # nor a number that is none
+            rate /= 10
+            keep(kept)
+            for moment in optimizer.variables:  # those of the steps that diverged would make the next ones tiny
+                moment.assign(ops.zeros_like(moment))
+    keep(kept)
     return {
         path: replace(ranges, rounded=kernels[path].rounded()) if path in kernels else ranges
         for path, ranges in calibration.items()

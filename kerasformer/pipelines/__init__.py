@@ -24,6 +24,7 @@ from kerasformer.pipelines.quality import QUALITY, compare_quality, pipeline_of
 from kerasformer.pipelines.question_answering import QuestionAnsweringPipeline
 from kerasformer.pipelines.sentence_similarity import SentenceSimilarityPipeline
 from kerasformer.pipelines.session import Session
+from kerasformer.pipelines.span_extraction import SpanExtractionPipeline
 from kerasformer.pipelines.summarization import SummarizationPipeline
 from kerasformer.pipelines.tags import OUTSIDE, PLACES, places, tag_of
 from kerasformer.pipelines.text_classification import TextClassificationPipeline
@@ -55,6 +56,7 @@ __all__ = [
     "SentenceSimilarityPipeline",
     "Session",
     "Source",
+    "SpanExtractionPipeline",
     "SummarizationPipeline",
     "Text2TextGenerationPipeline",
     "TextClassificationPipeline",

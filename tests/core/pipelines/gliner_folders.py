@@ -1,8 +1,7 @@
 """Tiny folders of GLiNER, and the answers of the package `gliner` to them.
 
-`gliner` allows no version of `transformers` that the tests use, so that its answers are recorded: `python -m
-tests.core.pipelines.gliner_folders` writes `gliner_answers.json` with `gliner` 0.2.29, which
-`pip install --no-deps gliner==0.2.29` installs beside them.
+`gliner` allows no version of `transformers` that the tests use, so that its answers are recorded:
+`python -m tests.core.pipelines.programs.gliner_answers` writes them.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import json
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -107,30 +105,3 @@ def write_folder(folder: Path, kind: str, shapes: Mapping[str, list[int]], **cha
     (folder / "gliner_config.json").write_text(json.dumps({**config, **changes}))
     save_file({name: values(name, shape) for name, shape in shapes.items()}, folder / "model.safetensors")
     return folder
-
-
-def _record() -> None:
-    from gliner import GLiNER
-    from gliner.config import UniEncoderSpanConfig
-    from gliner.modeling.base import UniEncoderSpanModel
-
-    recorded = {}
-    for kind in CONFIGS:
-        with TemporaryDirectory() as name:
-            config = json.loads((write_folder(Path(name, "empty"), kind, {}) / "gliner_config.json").read_text())
-            model = UniEncoderSpanModel(UniEncoderSpanConfig(**config))
-            shapes = {key: list(tensor.shape) for key, tensor in model.state_dict().items()}
-            reference = GLiNER.from_pretrained(str(write_folder(Path(name, kind), kind, shapes)), local_files_only=True)
-            answers = [
-                [
-                    [[each[key] for key in ("start", "end", "label")] + [round(each["score"], 7)] for each in entities]
-                    for entities in reference.inference(TEXTS, LABELS, **call)
-                ]
-                for call in CALLS
-            ]
-        recorded[kind] = {"shapes": shapes, "answers": answers}
-    ANSWERS.write_text(json.dumps(recorded, separators=(",", ":")) + "\n")
-
-
-if __name__ == "__main__":
-    _record()
