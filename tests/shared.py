@@ -61,7 +61,7 @@ def exported(model: Any, format: str, recipe: Any = "none", **options: Any) -> P
 
     made_of = (
         type(model).__name__, model.config, WeightsDigest(model)(), _tokenizer(model), format, recipe,
-        sorted(options.items()), _sources(),
+        sorted(options.items()), sources(),
     )  # fmt: skip
     digest = hashlib.sha256(repr(made_of).encode()).hexdigest()[:16]
     name = f"{model.config.model_type}-{model.task}-{format}-{getattr(recipe, 'name', recipe)}-{digest}"
@@ -78,7 +78,7 @@ def _tokenizer(model: Any) -> str:
 
 
 @cache
-def _sources() -> str:
+def sources() -> str:
     """Returns a digest of the package and of the versions of what exports depend on."""
     files = [
         file for package in (kf, kf.export, kf.zoo) for file in sorted(Path(package.__path__[0]).rglob("*.py"))

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from kerasformer import layers, zoo
-from tests import tiny_text
+from tests import shared, tiny_text
 from tests.core.layers import composites
 from tests.core.layers.cases import CASES
 from tests.core.layers.parity import Arrays, functional
@@ -147,11 +147,9 @@ def zoo_model(model_type: str, task: str) -> Any:
     return model
 
 
-@pytest.fixture(scope="module")
-def opened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Results of the other process for each file."""
-    folder = tmp_path_factory.mktemp("saved")
-    (folder / "own").mkdir()
+def save_and_open(folder: Path) -> None:
+    """Saves all models in a folder, with the results of the other process in `opened.json`."""
+    (folder / "own").mkdir(parents=True)
     for name, (layer, inputs) in used_layers().items():
         own = type(layer).__module__ == composites.__name__
         target = folder / "own" if own else folder
@@ -178,7 +176,14 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         timeout=600,
     )
     assert result.returncode == 0, result.stderr[-3000:]
-    return json.loads(result.stdout.splitlines()[-1])
+    (folder / "opened.json").write_text(result.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def opened() -> dict[str, Any]:
+    """Results of the other process for each file."""
+    folder = shared.once(f"saved-models-{shared.sources()}", save_and_open)
+    return json.loads((folder / "opened.json").read_text())
 
 
 @pytest.mark.parametrize("kind", ["subclassed", "functional"])

@@ -112,7 +112,7 @@ SEEN = repeats([[model_type(row)] for row in ROWS])
 
 @pytest.mark.parametrize(
     "row",
-    [pytest.param(row, marks=pytest.mark.grid if seen else ()) for row, seen in zip(ROWS, SEEN, strict=True)],
+    [pytest.param(row, marks=pytest.mark.release if seen else ()) for row, seen in zip(ROWS, SEEN, strict=True)],
     ids=name_of,
 )
 @pytest.mark.grid

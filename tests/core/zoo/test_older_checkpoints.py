@@ -31,7 +31,7 @@ NAMED = [case for case in FIRST if case.model_type in HEADS]
 # Missing keys of config.json.
 
 
-@pytest.mark.parametrize("case", grid(FIRST, always=NAMED), ids=str)
+@pytest.mark.parametrize("case", grid(FIRST, always=NAMED, others="release"), ids=str)
 def test_the_architecture_is_found_by_its_classes(loaded, tmp_path, case):
     it = loaded((case, next(task for task, kind in _kinds(case).items() if kind.has_labels or kind.generates)))
     folder = shutil.copytree(it.folder, tmp_path / "checkpoint")

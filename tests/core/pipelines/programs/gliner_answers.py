@@ -14,7 +14,6 @@ from tests.core.pipelines.gliner_folders import ANSWERS, CALLS, CONFIGS, LABELS,
 
 
 def _record() -> None:
-
     recorded = {}
     for kind in CONFIGS:
         with TemporaryDirectory() as name:
