@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill, indent
 
+from kerasformer.basics.repository import where
 from kerasformer.bundle import MANIFEST, Manifest, Role, browser_warning
 from kerasformer.bundle.interface import ADAPTERS, CACHES, CROSS_CACHES, SENTENCE_EMBEDDING, Kind
 from kerasformer.bundle.sample_texts import examples
@@ -19,6 +20,7 @@ from kerasformer.tokenization.loading import TARGET_FILE
 CONVERSATION = "conversation"
 """Task of a decoder with a chat template."""
 REPOSITORY = "path/to/kerasformer"
+"""What stands for a copy of the repository in code."""
 
 GRADLE = {
     "tflite": "com.google.ai.edge.litert:litert:2.3.0",
@@ -94,7 +96,8 @@ def section(manifest: Manifest, folder: Path) -> str:
     ]
     if note := browser_warning(manifest):
         parts.append(f"{fill(note, 120, break_on_hyphens=False)}\n")
-    return "\n".join([_SECTION.format(needed=needed) + (_TELEMETRY if manifest.format == "onnx" else ""), *parts])
+    about = _SECTION.format(needed=needed, where=where(REPOSITORY))
+    return "\n".join([about + (_TELEMETRY if manifest.format == "onnx" else ""), *parts])
 
 
 def tokenizer_files(folder: Path) -> list[str]:
@@ -102,11 +105,11 @@ def tokenizer_files(folder: Path) -> list[str]:
     return [name for name in _FILES if (folder / name).is_file()]
 
 
-_SECTION = f"""## In an app
+_SECTION = """## In an app
 
-The libraries in kerasformer's repository, here `{REPOSITORY}`, open this folder and give the results of
-`kf.pipeline`: text in, text out. Besides the files of the model, they need
-{{needed}}.
+The libraries in kerasformer's repository open this folder and give the results of `kf.pipeline`: text in, text out.
+{where}
+Besides the files of the model, they need {needed}.
 Opening a model takes seconds: an app keeps it. The `README.md` of each library lists all that a model does.
 """
 
@@ -281,23 +284,59 @@ print(vector.count)""",
 
 
 def _cmake(format: str, task: str) -> str:
-    project = f"""\
-`mobile/cpp` is a CMake project in C++17: `add_subdirectory({REPOSITORY}/mobile/cpp kerasformer)` and
-`target_link_libraries(app PRIVATE kerasformer::kerasformer)`."""
-    if format == "table":
-        return project
-    library = {"tflite": "libLiteRt.so`, 2.2", "onnx": "libonnxruntime.so`, 1.14"}[format]
-    return f"{project} It loads `{library} or later, when a bundle is\nopened."
+    library = ""
+    if format in _SHARED_LIBRARIES:
+        name, least, source = _SHARED_LIBRARIES[format]
+        library = f" It loads `{name}`, {least} or later, which {source} has."
+    about = (
+        f"`mobile/cpp` is a CMake project in C++17.{library} With this `CMakeLists.txt`, and the code as `main.cpp`:"
+    )
+    return f"""\
+{fill(about, 120, break_on_hyphens=False, break_long_words=False)}
+
+```cmake
+cmake_minimum_required(VERSION 3.16)
+project(app LANGUAGES CXX)
+add_subdirectory({REPOSITORY}/mobile/cpp kerasformer)
+add_executable(app main.cpp)
+target_link_libraries(app PRIVATE kerasformer::kerasformer)
+```
+
+`cmake -S . -B build && cmake --build build && build/app` runs it:"""
+
+
+_SHARED_LIBRARIES = {
+    "tflite": (
+        "libLiteRt.so",
+        "2.2",
+        "the wheel `ai-edge-litert` (`pip download --no-deps ai-edge-litert`, a ZIP file)",
+    ),
+    "onnx": (
+        "libonnxruntime.so.1",
+        "1.14",
+        "the npm package `onnxruntime-node` (`npm pack onnxruntime-node`, in `bin`)",
+    ),
+}
+"""Name, lowest version and origin of the runtime for each format that needs one."""
 
 
 def _cpp_program(format: str, task: str, call: str) -> str:
+    opened = 'kerasformer::TextModel::Open("path/to/this/folder"'
+    lines = [f"auto model = {opened});", call]
+    if format in _SHARED_LIBRARIES:
+        lines[0] = f"auto model = {opened}, runtime);"
+        lines.insert(0, f'runtime.library = "path/to/{_SHARED_LIBRARIES[format][0]}";')
+        lines.insert(0, "kerasformer::EngineOptions runtime;")
+    code = "\n".join(lines)
     return f"""\
 #include <iostream>
 #include <kerasformer/text_model.hpp>
 
-int main() {{
-  auto model = kerasformer::TextModel::Open("path/to/this/folder");
-{indent(call, " " * 2)}
+int main() try {{
+{indent(code, " " * 2)}
+}} catch (const kerasformer::Error& error) {{
+  std::cerr << error.what() << "\\n";
+  return 1;
 }}
 """
 

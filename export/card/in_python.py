@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kerasformer.basics.repository import address
 from kerasformer.bundle import Manifest
 from kerasformer.export.card.facts import lacks_language, prefixed, tokenizer_settings
 from kerasformer.export.card.quoting import python
@@ -25,10 +26,12 @@ def section(manifest: Manifest, folder: Path) -> str:
     )
     named, suffix = (f" with the extra `{extra}`", f"[{extra}]") if extra else ("", "")
     absent = "Keras is" if manifest.format == "saved-model" else "Keras and TensorFlow are"
+    url = address()
+    repository = f"kerasformer{suffix} @ git+{url}" if url else f"path/to/kerasformer{suffix}"
     return f"""## kerasformer
 
-Install kerasformer{named}, from a wheel (`pip install "{wheel}{suffix}"`) or from a clone of its
-repository (`pip install "path/to/kerasformer{suffix}"`). {absent} not needed.
+Install kerasformer{named}, from a wheel (`pip install "{wheel}{suffix}"`) or from its repository
+(`pip install "{repository}"`). {absent} not needed.
 
 ```python
 import kerasformer as kf

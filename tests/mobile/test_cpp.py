@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import kerasformer as kf
+from tests.code_blocks import programs
 from tests.extras import missing
 from tests.foreign.cases import tiny
 from tests.mobile.cards import CASES, codes, shipped
@@ -26,17 +27,38 @@ VECTORS = ROOT / "vectors"
 
 
 @pytest.fixture(scope="session")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns the program of mobile/cpp/tests, built with CMake and without warnings."""
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns the folder where the project of a bundle's card was built, with the program of mobile/cpp/tests."""
     if absent := [name for name in ("cmake", "g++") if shutil.which(name) is None]:
         missing(f"this test needs {' and '.join(absent)}")
-    build = tmp_path_factory.mktemp("cpp")
-    flags = "-Wall -Wextra -Werror"
-    settings = [f"-DCMAKE_CXX_FLAGS={flags}", "-DCMAKE_BUILD_TYPE=Debug", "-DKERASFORMER_TESTS=ON"]
-    for command in (["cmake", "-S", str(ROOT / "cpp"), "-B", str(build), *settings], ["cmake", "--build", str(build)]):
-        done = subprocess.run(command, capture_output=True, text=True)
+    bundle, project = tiny("bert", "text-classification").shared("onnx"), tmp_path_factory.mktemp("cpp")
+    (code,), (settings,) = programs(bundle, "cpp"), programs(bundle, "cmake")
+    code = code.replace("path/to/this/folder", str(bundle))
+    code = code.replace("path/to/libonnxruntime.so.1", str(library("onnx")))
+    (project / "main.cpp").write_text(code, encoding="utf-8")
+    (project / "CMakeLists.txt").write_text(settings.replace("path/to/kerasformer/mobile", str(ROOT)), encoding="utf-8")
+    flags = ["-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror", "-DCMAKE_BUILD_TYPE=Debug", "-DKERASFORMER_TESTS=ON"]
+    for command in (["cmake", "-S", ".", "-B", "build", *flags], ["cmake", "--build", "build"]):
+        done = subprocess.run(command, cwd=project, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    return build / "kerasformer_tests"
+    return project / "build"
+
+
+@pytest.fixture(scope="session")
+def program(built: Path) -> Path:
+    """Returns the program of mobile/cpp/tests."""
+    return built / "kerasformer" / "kerasformer_tests"
+
+
+def test_the_program_of_a_card(built):
+    bundle = tiny("bert", "text-classification").shared("onnx")
+    done = subprocess.run([built / "app"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    rows = [line.rsplit(" ", 1) for line in done.stdout.splitlines()]
+    expected = kf.pipeline(bundle)("Not bad at all!", top_k=len(rows))
+    assert rows and [(label, pytest.approx(float(score), abs=1e-4)) for label, score in rows] == [
+        (each["label"], each["score"]) for each in expected
+    ]
 
 
 def test_code_of_cards(tmp_path):
@@ -45,9 +67,17 @@ def test_code_of_cards(tmp_path):
         pytest.skip("a C++ compiler is needed")
     found = codes("cpp")
     assert found.keys() == CASES.keys() - {"conversation"}
-    text = "\n".join(code.replace("int main()", f"void Card{index}()") for index, code in enumerate(found.values()))
+    text = "\n".join(code.replace("int main()", f"int Card{index}()") for index, code in enumerate(found.values()))
     (tmp_path / "cards.cpp").write_text(text, encoding="utf-8")
-    options = ["-std=c++17", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'cpp' / 'include'}"]
+    options = [
+        "-std=c++17",
+        "-fsyntax-only",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-Wno-return-type",
+        f"-I{ROOT / 'cpp' / 'include'}",
+    ]
     done = subprocess.run(["g++", *options, "cards.cpp"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kerasformer.basics import repository
 from kerasformer.bundle import Fidelity, Kind, LanguageInfo, Manifest, ModelInfo, Role, Signature, TensorInfo
 from kerasformer.bundle.recipes import RECIPES
 from kerasformer.export.card.model_card import write_card
@@ -230,7 +232,7 @@ def with_tokenizer(folder: Path, **settings: Any) -> Path:
 def languages_of(folder: Path, manifest: Manifest, target: Target | None = None) -> list[str]:
     """Returns the languages of the section for apps."""
     section = written(folder, manifest, target).partition("## In an app\n")[2].partition("\n## ")[0]
-    return re.findall(r"^```(\w+)", section, re.MULTILINE)
+    return [each for each in re.findall(r"^```(\w+)", section, re.MULTILINE) if each != "cmake"]
 
 
 ADAPTER = {"lora_A.0": TensorInfo((8, 4), "float32", Kind.ADAPTER_A)}
@@ -247,6 +249,19 @@ def test_the_libraries_for_apps(model, tmp_path):
     assert languages_of(tmp_path, replace(manifest, info=info)) == []
     (folder / "tokenizer.json").unlink()
     assert languages_of(folder, manifest) == []
+
+
+@pytest.mark.parametrize("url", [None, "https://example.com/kerasformer.git"])
+def test_where_the_repository_is(url, monkeypatch, tmp_path):
+    """Cards have the address that the installed package declares in `project.urls`."""
+    about = Message()
+    for each in ("Issues, https://example.com/issues", *([f"Repository, {url}"] if url else [])):
+        about["Project-URL"] = each
+    monkeypatch.setattr(repository, "metadata", {"kerasformer": about}.__getitem__)
+    text = written(with_tokenizer(tmp_path), decoder())
+    assert ("which has no public address yet" in text) == (url is None)
+    if url:
+        assert f"`git clone {url}`" in text and f'pip install "kerasformer[litert] @ git+{url}"' in text
 
 
 def test_bundles_that_not_all_libraries_run(tmp_path):
