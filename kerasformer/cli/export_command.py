@@ -12,6 +12,7 @@ from kerasformer.basics.command_options import SearchLimits
 from kerasformer.bundle import ExportOptions, check_destination, tested
 from kerasformer.cli.console import Checkpoint, one_of, print_json, say, table
 from kerasformer.cli.declared_options import passed, with_options
+from kerasformer.cli.measurement import measured, speed_line
 from kerasformer.errors import InputError
 from kerasformer.extras import require
 from kerasformer.process import free_tensors
@@ -123,6 +124,9 @@ def export(
             "--list-targets", callback=_list_targets, help="List the models tested in each runtime, and exit."
         ),
     ] = False,
+    measure: Annotated[
+        bool, typer.Option(help="Measure speed and memory on this machine, for the card and the last lines.")
+    ] = True,
     as_json: Annotated[bool, typer.Option("--json", is_eager=True, help="Print JSON instead of a table.")] = False,
     **options: Any,
 ) -> None:
@@ -145,14 +149,15 @@ def export(
     elif limits := ", ".join(name for name in SearchLimits.__annotations__ if name in settings):
         raise InputError(f"{limits} is only for --quantize auto. Received: --quantize {quantize or 'none'}")
     written = export_model(model, destination, format, recipe, **settings)
-    manifest = written.manifest
+    manifest, figures = written.manifest, measured(written.path, quiet=as_json) if measure else None
     if as_json:
-        print_json(
-            {"folder": str(written), "files": written.files, "recipe": manifest.recipe, "fidelity": written.fidelity}
-        )
+        found = {"files": written.files, "recipe": manifest.recipe, "fidelity": written.fidelity}
+        print_json({"folder": str(written), **found, "speed": None if figures is None else asdict(figures)})
         return
     table(str(written), ["file", "bytes"], [[name, f"{size:,}"] for name, size in written.files.items()])
     say(f"{written.model_bytes / 1e6:.1f} MB; {agreement_text(written.fidelity)}. README.md there has all figures.")
+    if figures is not None:
+        say(f"{speed_line(figures)}.")
     say(recipe_line(manifest.recipe, default=manifest.recipe["name"] == "none"))
     if note := fallback_text(manifest.recipe):
         say(note)

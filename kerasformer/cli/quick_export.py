@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kerasformer.cli.console import say
+from kerasformer.cli.measurement import measured, speed_line
 from kerasformer.extras import require
 from kerasformer.files.sources import is_foreign, resolve
 
@@ -26,4 +27,6 @@ def exported(source: str, folder: Path, **options: Any) -> Bundle:
     bundle = export(source, folder, quantize=recipe, fallback=True, progress=True, **options)
     if note := fallback_text(bundle.manifest.recipe):
         say(note)
+    if figures := measured(bundle.path):
+        say(f"{speed_line(figures)}.")
     return bundle

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from textwrap import fill
 
 from kerasformer import bundle
 from kerasformer.files.publishing import MANIFEST, link_or_copy, publish, staging
@@ -14,13 +15,13 @@ _CARD, _HEADING = "README.md", "## Speed"
 
 
 def write_speed(folder: Path, report: BenchReport) -> None:
-    """Writes the figures of all engines that run a bundle into its card, `README.md`, and which is the fastest.
+    """Writes the figures of the engines that ran a bundle into its card, `README.md`, and which is the fastest.
 
     An earlier section of this kind is replaced. A program that opens the bundle meanwhile sees the old or the new one.
 
     Args:
         folder: Folder of the bundle.
-        report: Report of `bench([folder], engines=True)`.
+        report: Report of `bench([folder])`, also with `engines=True`.
 
     Raises:
         BundleError: the folder is not a complete bundle, or not writable.
@@ -45,9 +46,12 @@ def _with_section(card: str, section: str) -> str:
 
 def _section(report: BenchReport) -> str:
     names = [subject.engine for subject in report.subjects]
-    names[0] = f"kerasformer on {names[0]}"
+    if len(names) > 1:
+        names[0] = f"kerasformer on {names[0]}"
     best = sorted((subject.works[0].best_s, name) for subject, name in zip(report.subjects, names, strict=True))
-    lines = [f"The same files and inputs in turns (`kerasformer bench --card`): {note(report)}.", ""]
+    alone = "In a process of its own; `kerasformer bench --card` measures again, in every engine that reads the files"
+    several = "The same files and inputs in turns (`kerasformer bench --card`)"
+    lines = [fill(f"{several if len(best) > 1 else alone}: {note(report)}.", 120), ""]
     if len(best) > 1:
         (first, fastest), (second, next_one) = best[:2]
         lines += [f"**The fastest is {fastest}**: {second / first:.2f} times as fast as {next_one}.", ""]

@@ -248,6 +248,9 @@ def test_export_prints_files_and_fidelity(checkpoint, tmp_path, capsys):
     report = json.loads(capsys.readouterr().out)
     assert report["files"]["onnx/model.onnx"] == (out / "onnx" / "model.onnx").stat().st_size
     assert report["fidelity"]["agreement"] == 1.0
+    card = (out / "README.md").read_text(encoding="utf-8")
+    assert f"| memory, peak | MB | {report['speed']['peak_mb']:.0f} |" in card
+    assert main("verify", str(out)) == 0  # the card's checksum is the new one
 
 
 def standard_input(monkeypatch, content: bytes) -> None:
