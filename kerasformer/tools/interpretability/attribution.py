@@ -129,7 +129,7 @@ class Attribution:
         """
         from kerasformer.tools.viz import draw_attribution
 
-        draw_attribution(self._pieces(), path, self.title, dark)
+        draw_attribution(self.pieces(), path, self.title, dark)
 
     def html(self) -> str:
         """Returns the text with the colours of its attributions as a piece of HTML without scripts.
@@ -138,13 +138,13 @@ class Attribution:
         """
         from kerasformer.tools.viz import attribution_html
 
-        return attribution_html(self._pieces(), self.title)
+        return attribution_html(self.pieces(), self.title)
 
     def _repr_html_(self) -> str:
         """How a notebook shows it."""
         return self.html()
 
-    def _pieces(self) -> list[tuple[str, float | None]]:
+    def pieces(self) -> list[tuple[str, float | None]]:
         """Returns the texts in pieces with their attributions; `None` for characters without token."""
         pieces: list[tuple[str, float | None]] = []
         for sequence, text in enumerate(filter(None, (self.read.text, self.read.pair))):

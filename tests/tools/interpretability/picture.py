@@ -22,7 +22,7 @@ TEXT = "She opened the letter and"  # int4 writes another word soon
 
 def photograph(page: Browser, file: Path, folder: Path) -> list[Image.Image]:
     """Takes a picture of the last panel in the light theme, and one of the second panel in the dark theme."""
-    shots = {"desktop": (1000, 1000, "light", "#panel-6"), "phone": (390, 844, "dark", "#panel-2")}
+    shots = {"desktop": (1000, 1000, "light", "#panel-7"), "phone": (390, 844, "dark", "#panel-3")}
     for name, (width, height, scheme, panel) in shots.items():
         page.open(file.as_uri(), width, height, scheme=scheme)
         page("until", script="document.documentElement.dataset.ready === '0'")

@@ -22,6 +22,7 @@ from kerasformer.files.reading import JsonObject
 from kerasformer.generation import GenerationOutput
 from kerasformer.pipelines import Opened, open_source
 from kerasformer.tools.interpretability.attention_sources import BundleSource
+from kerasformer.tools.interpretability.attribution import attribute
 from kerasformer.tools.interpretability.explainer.answers import (
     COMPARED_TOKENS,
     NEW_TOKENS,
@@ -291,6 +292,7 @@ def _page(subject: _Subject, item: _Item, words: Words, count: int) -> JsonObjec
         "special": [int(special) for special in reading.special],
         "gap": _gap(subject.opened, reading),
         "segments": None if reading.segments is None else reading.segments.tolist(),
+        "reason": _reason(subject, reading),
         "choices": _choices(item, words),
         "attention": [],
         "lens": None,
@@ -313,6 +315,17 @@ def _page(subject: _Subject, item: _Item, words: Words, count: int) -> JsonObjec
         page["attention"] = [_attention(each, stride, words, _shared_vocabulary(subject)) for each in inside.attentions]
         page["lens"] = _lens(item, inside.layers, words) if inside.layers else None
     return page
+
+
+def _reason(subject: _Subject, reading: Reading) -> JsonObject | None:
+    """Returns what each part of a text adds to the score of the answer; `None` where answers are no scores."""
+    source, method = (subject.opened, "occlusion") if subject.model is None else (subject.model, "integrated_gradients")
+    try:
+        found = attribute(source, reading.text, reading.pair, method=method)
+    except InputError:
+        return None
+    parts = [[text, share if share is None else round(share, 4)] for text, share in found.pieces()]
+    return {"title": found.title, "method": method, "parts": parts}
 
 
 def _gap(opened: Opened, reading: Reading) -> int | None:

@@ -1,7 +1,8 @@
-// The page: a choice of texts, and six panels that show what was recorded of one.
+// The page: a choice of texts, and panels that show what was recorded of one.
 
 import { element, counted } from "./dom.js";
 import { unpacked } from "./arrays.js";
+import { REASON } from "./reason.js";
 import { TOKENS } from "./tokens.js";
 import { ATTENTION } from "./attention_panel.js";
 import { LENS } from "./lens.js";
@@ -9,7 +10,7 @@ import { CHOICES } from "./choices.js";
 import { BEAMS } from "./beams.js";
 import { COMPARISON } from "./comparison.js";
 
-const PANELS = [TOKENS, ATTENTION, LENS, CHOICES, BEAMS, COMPARISON];
+const PANELS = [REASON, TOKENS, ATTENTION, LENS, CHOICES, BEAMS, COMPARISON];
 
 /** One text of the record, with its words. */
 class Page {
@@ -66,19 +67,20 @@ class Page {
 
 const told = (value, page) => (typeof value === "function" ? value(page) : value);
 
+const has = (each, page) => each.has?.(page) ?? true;
+
 function panel(each, page, number) {
   const id = `panel-${number}`;
-  let body = each.draw(page);
-  if (!body) body = [element("p", { class: "absent" }, each.absent(page))];
+  const body = has(each, page) ? each.draw(page) : [element("p", { class: "absent" }, each.absent(page))];
   return element("section", { class: "card panel", id, "aria-labelledby": `${id}-title` },
     element("h2", { id: `${id}-title`, tabindex: "-1" }, element("span", { class: "counter", "aria-hidden": "true" }, String(number)), told(each.title, page)),
     element("p", { class: "about" }, told(each.texts, page).join(" ")), body);
 }
 
 /** Draws the panels one by one, so that the first one is seen at once. */
-function show(record, index, place) {
+function show(record, shown, index, place) {
   const page = new Page(record, index);
-  const panels = PANELS.map((each, at) => () => panel(each, page, at + 1));
+  const panels = shown.map((each, at) => () => panel(each, page, at + 1));
   const turn = (show.turn = {});
   const [first, ...others] = panels;
   const drawn = [first()];
@@ -102,12 +104,16 @@ function start() {
   document.getElementById("facts").append(...facts.filter(Boolean).map((fact) => element("li", {}, fact)));
   document.getElementById("command").append("For texts of your own: ", element("code", {}, `kerasformer explain ${model.source ?? "SOURCE"} "Your text" --site explained`));
   const place = document.getElementById("panels");
-  const probe = new Page(record, 0);
+  const pages = texts.map((_, index) => new Page(record, index));
+  const shown = PANELS.filter((each) => pages.some((page) => has(each, page)));
+  const [probe] = pages;
   const pills = texts.map((text, index) => element("label", { class: "pill" },
-    element("input", { type: "radio", name: "text", value: index, checked: index === 0, onchange: () => show(record, index, place) }), element("span", {}, probe.nameOf(text))));
+    element("input", { type: "radio", name: "text", value: index, checked: index === 0, onchange: () => show(record, shown, index, place) }), element("span", {}, probe.nameOf(text))));
   document.querySelector("#texts .pills").append(...pills);
-  document.getElementById("contents").append(...PANELS.map((each, index) => element("li", {}, element("a", { href: `#panel-${index + 1}` }, told(each.title, probe)))));
-  show(record, 0, place);
+  document.getElementById("contents").append(...shown.map((each, index) => element("li", {}, element("a", { href: `#panel-${index + 1}` }, told(each.title, probe)))));
+  const absent = PANELS.filter((each) => !shown.includes(each)).map((each) => `${told(each.title, probe)}: ${each.absent(probe)}`);
+  if (absent.length) document.getElementById("absent").append("Not on this page: ", absent.join(" "));
+  show(record, shown, 0, place);
 }
 
 start();

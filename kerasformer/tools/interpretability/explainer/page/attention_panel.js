@@ -17,9 +17,9 @@ export const ATTENTION = {
     record.model.bundle
       ? "This bundle returns no attention weights: export it with outputs=(\"attentions\",), or explain the checkpoint that it was exported from."
       : "No layer of this model has attention weights.",
+  has: ({ text }) => text.attention.length > 0,
   draw(page) {
     const { attention } = page.text;
-    if (!attention.length) return null;
     const texts = {};
     for (const each of attention) {
       texts[QUERIES[each.stack]] = { tokens: page.words(each.queries).map(({ text }) => text) };

@@ -20,9 +20,9 @@ export const BEAMS = {
       : record.model.family === "encoder"
         ? "An encoder writes no text, so there are no beginnings to compare."
         : "This head writes no text, although the model has a decoder, so there are no beginnings to compare.",
+  has: ({ text }) => text.beams !== null,
   draw(page) {
     const { beams } = page.text;
-    if (!beams) return null;
     const { steps } = beams;
     const all = beams.count * ROW + TOP;
     const picture = drawn("svg", { class: "beams", width: LEFT + steps.length * WIDTH, height: all, viewBox: `0 0 ${LEFT + steps.length * WIDTH} ${all}`, role: "img", "aria-labelledby": "beam-text" });

@@ -20,9 +20,9 @@ export const COMPARISON = {
       : record.precisions.length > 1
         ? `There is nothing to compare: ${record.precisions.at(-1).note}`
         : "There is nothing to compare: the page was made without quantized bundles.",
+  has: ({ text }) => text.comparison.length > 1,
   draw(page) {
     const { comparison } = page.text;
-    if (comparison.length < 2) return null;
     if (comparison[0].cosine !== undefined) return [vectors(page)];
     const parts = comparison.map((each) => ({ ...each, shares: unpacked(each.shares), words: unpacked(each.words), best: page.words(each.best), divergence: unpacked(each.divergence).values, written: each.written && page.words(each.written) }));
     const [first, ...others] = parts;

@@ -13,9 +13,9 @@ export const LENS = {
     record.model.bundle
       ? "A bundle has no hidden states: explain the checkpoint that it was exported from."
       : "This model answers with a vector, so there is no head that could read a layer.",
+  has: ({ text }) => text.lens !== null,
   draw(page) {
     const { lens, choices } = page.text;
-    if (!lens) return null;
     const words = unpacked(lens.words);
     const shares = unpacked(lens.shares);
     const final = unpacked(lens.final);
