@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -20,9 +21,10 @@ FILES = "files"
 
 _LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 _IMAGE = re.compile(r'<img src="([^"]+)"')
-_PICTURE = re.compile(
-    r'<picture>\s*<source media="\(prefers-color-scheme: dark\)" srcset="([^"]+)">\s*(<img [^>]*>)\s*</picture>'
-)
+_PICTURE = re.compile(r"<picture>\s*((?:<source [^>]*>\s*)*)(<img [^>]*>)\s*</picture>")
+_SOURCE = re.compile(r'<source media="([^"]+)" srcset="([^"]+)">')
+_DARK, _NARROW = "(prefers-color-scheme: dark)", "(max-width: 600px)"
+"""Media of pictures with further sources. The site's own theme can be another one than the system's."""
 _CODE = re.compile(r"(^```.*?^```$|^~~~.*?^~~~$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 _LANGUAGES = {
     ".cpp": "cpp", ".hpp": "cpp", ".js": "javascript", ".mjs": "javascript", ".kt": "kotlin", ".py": "python",
@@ -118,13 +120,24 @@ def _rewritten(text: str, path: Path, source: Path, reached: list[Path]) -> str:
         there = os.path.relpath(source / f"{name(linked)}.md", here).replace(os.sep, "/")
         return f"{there}#{section}" if section else there
 
-    def both_themes(match: re.Match[str]) -> str:
-        dark, light = match[1], match[2]
-        darkened = re.sub(r'src="[^"]+"', f'src="{dark}"', light)
-        return light.replace("<img ", '<img class="only-light" ') + darkened.replace("<img ", '<img class="only-dark" ')
+    def for_all_media(match: re.Match[str]) -> str:
+        """Returns an image for each theme and width, of which the style sheet shows one."""
+        sources = [(set(media.split(" and ")), file) for media, file in _SOURCE.findall(match[1])]
+        media: set[str] = set().union(*(needed for needed, _ in sources))
+        images = []
+        for dark, narrow in product(
+            (False, True) if _DARK in media else (None,), (False, True) if _NARROW in media else (None,)
+        ):
+            here = {name for name, is_so in ((_DARK, dark), (_NARROW, narrow)) if is_so}
+            classes = [] if dark is None else ["only-dark" if dark else "only-light"]
+            classes += [] if narrow is None else ["only-narrow" if narrow else "only-wide"]
+            file = next((file for needed, file in sources if needed <= here), None)
+            image = match[2] if file is None else re.sub(r'src="[^"]+"', f'src="{file}"', match[2])
+            images.append(image.replace("<img ", f'<img class="{" ".join(classes)}" '))
+        return "".join(images)
 
-    text = _PICTURE.sub(both_themes, text)
-    text = re.sub(r'<img (class="[\w-]+") src="([^"]+)"', r'<img src="\2" \1', text)
+    text = _PICTURE.sub(for_all_media, text)
+    text = re.sub(r'<img (class="[\w -]+") src="([^"]+)"', r'<img src="\2" \1', text)
     text = _IMAGE.sub(lambda match: f'<img src="{address(match[1])}"', text)
     return _LINK.sub(lambda match: match[1] + address(match[2]) + match[3], text)
 

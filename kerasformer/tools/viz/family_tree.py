@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +21,8 @@ _THEME = Theme("none", "#ffffff", "#ffffff", _COLORS["encoder"], _COLORS["decode
 
 _COLUMN, _ROW, _WIDTH, _HEIGHT = 2.1, 0.42, 1.9, 0.31
 """Distances of columns and rows, and the size of a box, in inches."""
+_INDENT, _NARROW, _LOW_ROW = 0.3, 3.8, 0.3
+"""Indentation of a derived architecture, width of the picture and distance of rows, in inches, on a phone."""
 _ORIGIN = "Transformer  2017"
 
 Lineage = Sequence[tuple[Architecture, int]]
@@ -44,18 +46,29 @@ class _Node:
     row: float = 0.0
 
 
-def draw_family_tree(branches: Mapping[str, Lineage], path: str | Path) -> None:
+def draw_family_tree(branches: Mapping[str, Lineage], path: str | Path, narrow: bool = False) -> None:
     """Draws the architectures of all branches as a tree that grows from the Transformer to the right.
 
     Args:
         branches: The architectures of each branch.
         path: Output file, ending in `.png` or `.svg`.
+        narrow: Whether each architecture has a row of its own, indented below that which it is derived from, so that
+            the picture can be read on a phone.
 
     Raises:
         InputError: `path` has another suffix, or its folder does not exist.
         MissingExtraError: matplotlib is not installed.
     """
     root = _Node(_ORIGIN, _GREY, [_tree(f"{name}s", _COLORS[name], members) for name, members in branches.items()])
+    if narrow:
+        rows = sum(1 for _ in _rows(root, 0))
+        with canvas(Path(path), _NARROW, rows * _LOW_ROW, _THEME) as figure:
+            figure.set_layout_engine("none")
+            axis = figure.add_axes((0, 0, 1, 1))
+            axis.set(xlim=(0, _NARROW), ylim=((rows - 0.5) * _LOW_ROW, -0.5 * _LOW_ROW))
+            axis.set_axis_off()
+            _draw_rows(axis, root)
+        return
     columns = 3 + max(depth for members in branches.values() for _, depth in members)
     rows = _place(root, 0)
     with canvas(Path(path), columns * _COLUMN, rows * _ROW, _THEME) as figure:
@@ -89,6 +102,47 @@ def _place(node: _Node, row: int) -> int:
     return row
 
 
+def _rows(node: _Node, depth: int) -> Iterator[tuple[_Node, int]]:
+    """Yields each box with its depth, a box before those that are derived from it."""
+    yield node, depth
+    for child in node.children:
+        yield from _rows(child, depth + 1)
+
+
+def _draw_rows(axis: Axes, root: _Node) -> None:
+    """Draws a tree whose boxes are below each other, with lines from the left edge of each box to those below."""
+    for row, (node, depth) in enumerate(_rows(root, 0)):
+        node.row = row
+        left, y = depth * _INDENT, row * _LOW_ROW
+        add_box(
+            axis,
+            left + _WIDTH * 0.6,
+            y,
+            _WIDTH * 1.2,
+            0.85 * _LOW_ROW,
+            facecolor=node.color,
+            edgecolor="none",
+            zorder=2,
+        )
+        axis.text(left + 0.1, y, node.text, ha="left", va="center_baseline", fontsize=9.5, zorder=3)
+    for node, depth in _rows(root, 0):
+        for child in node.children:
+            x = depth * _INDENT + _INDENT / 2
+            (line,) = axis.plot(
+                [x, x, x + _INDENT / 2],
+                [node.row * _LOW_ROW, *[child.row * _LOW_ROW] * 2],
+                color=_LINE,
+                linewidth=1.3,
+                zorder=1,
+            )
+            line.set_gid(_name(node, child))
+
+
+def _name(node: _Node, child: _Node) -> str:
+    """Returns the name of a line in the picture."""
+    return "-".join([*node.text.split(), "to", *child.text.split()])
+
+
 class _Drawing:
     """Draws boxes and lines into an axis whose units are inches."""
 
@@ -111,4 +165,4 @@ class _Drawing:
         start = column * _COLUMN + _WIDTH / 2, node.row * _ROW
         end = (column + 1) * _COLUMN - _WIDTH / 2, child.row * _ROW
         line = add_curve(self._axis, start, end, edgecolor=_LINE, linewidth=1.3, zorder=1)
-        line.set_gid("-".join([*node.text.split(), "to", *child.text.split()]))
+        line.set_gid(_name(node, child))

@@ -25,7 +25,9 @@ COMMAND = "python -m tests.core.zoo.table --write"
 ROOT = Path(__file__).parents[3]
 TABLE = ROOT / "kerasformer/bundle" / FILE
 PAGE = ROOT / "docs" / "zoo.md"
-PICTURE = ROOT / "docs" / "pictures" / "models.svg"
+PICTURES = {
+    ROOT / "docs" / "pictures" / f"models{name}.svg": narrow for name, narrow in {"": False, "-narrow": True}.items()
+}
 _BEGIN, _END = f"<!-- from the zoo: {COMMAND} -->", "<!-- end -->"
 _IN_WORDS = {tasks.SENTENCE_SIMILARITY, "text-ranking", "zero-shot-classification"}
 """Tasks that the page assigns to models by those that the table lists."""
@@ -84,10 +86,10 @@ def _listed_tasks(architecture: Architecture) -> str:
     return ", ".join(task for task in (*architecture.tasks, *derived) if task not in _IN_WORDS)
 
 
-def picture(known: Mapping[str, Architecture]) -> str:
+def picture(known: Mapping[str, Architecture], narrow: bool) -> str:
     """Returns the family tree as SVG."""
     with tempfile.TemporaryDirectory() as folder:
-        draw_family_tree(lineages(known.values()), path := Path(folder, "models.svg"))
+        draw_family_tree(lineages(known.values()), path := Path(folder, "models.svg"), narrow)
         return path.read_text(encoding="utf-8")
 
 
@@ -97,14 +99,15 @@ def lines(drawn: str) -> list[str]:
 
 
 def outdated() -> dict[Path, str]:
-    """Returns the new content of each file that is out of date; of the picture, only the lines are compared."""
+    """Returns the new content of each file that is out of date; of the pictures, only the lines are compared."""
     known = architectures()
     page = PAGE.read_text(encoding="utf-8")
     texts = {TABLE: table(known.values()), PAGE: section(page, known.values())}
     changed = {path: text for path, text in texts.items() if not path.exists() or path.read_text("utf-8") != text}
-    drawn = picture(known)
-    if lines(drawn) != lines(PICTURE.read_text(encoding="utf-8")):
-        changed[PICTURE] = drawn
+    for path, narrow in PICTURES.items():
+        drawn = picture(known, narrow)
+        if not path.exists() or lines(drawn) != lines(path.read_text(encoding="utf-8")):
+            changed[path] = drawn
     return changed
 
 
