@@ -1,8 +1,9 @@
 """Levels and scales of four-bit kernels that are learned by distillation.
 
 The model with rounded kernels is trained to answer like the same model in float32 along the calibration texts. The loss
-is the divergence of its distributions of next tokens. One window in sixteen is held out, and the kernels that were best
-there are kept. Kernels are trained as the files store them, which therefore contain exactly what was trained.
+is the divergence of its distributions of next tokens. One window in sixteen is held out: what becomes no better there
+is dropped, and learned again more slowly, since the best rate differs between models. Kernels are trained as the files
+store them, which therefore contain exactly what was trained.
 
 References: quantization-aware distillation, arXiv:2601.20088; distilled weight quantization in mlx-lm
 (`mlx_lm/quant/dwq.py`, `LEARNED_QUANTS.md`), which trains scales alone; Hinton et al. 2015, arXiv:1503.02531.
@@ -52,8 +53,6 @@ _SIDE = 0.9
 """How far a weight begins from its level, as a share of its distance before rounding; at 1 it may lie between two."""
 _CHECKS = 8
 """Number of times that kernels are judged on windows that they are not learned from."""
-_DIVERGED = 2.0
-"""Factor by which they may be worse than the best ones: as long as the rate is high, many levels change to and fro."""
 _HELD_OUT = 16
 """One window of as many is held out."""
 _SMALLEST = 2.0**-14
@@ -163,12 +162,11 @@ def learn_rounding(
         now, values = judged()
         if now < best:
             best, kept = now, values
-        elif not now <= _DIVERGED * best:  # nor a number that is none
-            rate /= 10
+        else:
+            rate /= 4
             keep(kept)
-            for moment in optimizer.variables:  # those of the steps that diverged would make the next ones tiny
+            for moment in optimizer.variables:  # those of steps that were too large would make the next ones tiny
                 moment.assign(ops.zeros_like(moment))
-    keep(kept)
     return {
         path: replace(ranges, rounded=kernels[path].rounded()) if path in kernels else ranges
         for path, ranges in calibration.items()
