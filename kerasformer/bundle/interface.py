@@ -69,6 +69,10 @@ class Kind(StrEnum):
     """Number of tokens in the caches, `(1,)`; for buffers that have unused slots."""
     LOGITS_START = "logits_start"
     """Number of tokens at the start of the input whose logits are not computed, `(1,)`."""
+    WORD_SLOTS = "word_slots"
+    """Slot of the first token of each word, `(B, W)`; -1 for padding."""
+    LABEL_SLOTS = "label_slots"
+    """Slot of the token that marks each label, `(B, C)`; -1 for padding."""
     KEY = "key"
     """Keys of earlier tokens, `(B, H, S, D)`."""
     VALUE = "value"
@@ -269,6 +273,8 @@ _KINDS = {
     ENCODER_STATES: Kind.MEMORY,
     CACHE_LENGTH: Kind.CACHE_LENGTH,
     LOGITS_START: Kind.LOGITS_START,
+    WORD_SLOTS: Kind.WORD_SLOTS,
+    LABEL_SLOTS: Kind.LABEL_SLOTS,
     LOGITS: Kind.LOGITS,
     TEXT: Kind.TEXT,
 }
