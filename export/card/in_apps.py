@@ -9,7 +9,7 @@ from textwrap import fill, indent
 
 from kerasformer.basics.repository import where
 from kerasformer.bundle import MANIFEST, Manifest, Role, browser_warning
-from kerasformer.bundle.interface import ADAPTERS, CACHES, CROSS_CACHES, SENTENCE_EMBEDDING, Kind
+from kerasformer.bundle.interface import ADAPTERS, CACHES, CROSS_CACHES, SENTENCE_EMBEDDING, SPAN_LOGITS, Kind
 from kerasformer.bundle.sample_texts import examples
 from kerasformer.export.card.facts import kind, lacks_language, prefixed, tokenizer_settings
 from kerasformer.export.card.quoting import Quote, code, cpp, javascript, kotlin, swift
@@ -36,7 +36,7 @@ NPM = {
 """Versions of packages that the JavaScript library needs."""
 
 _FILES = ("tokenizer.json", "tokenizer_config.json", TARGET_FILE, HARD_TEXTS)
-_OUTPUTS = frozenset({"logits", "start_logits", "end_logits", "last_hidden_state", SENTENCE_EMBEDDING})
+_OUTPUTS = frozenset({"logits", "start_logits", "end_logits", "last_hidden_state", SENTENCE_EMBEDDING, SPAN_LOGITS})
 """Outputs from which the libraries compute results."""
 _ROLES = (Role.FORWARD, Role.ENCODE, Role.PREFILL, Role.DECODE)
 
@@ -144,8 +144,8 @@ def _sample(manifest: Manifest, task: str, settings: JsonObject) -> dict[str, st
     sample = {name: value for name, value in inputs.items() if name in ("text", "query", "question", "context")}
     if "documents" in inputs:
         sample["documents"] = sorted(inputs["documents"], key=len)[:2]
-    if "candidate_labels" in inputs:
-        sample["labels"] = inputs["candidate_labels"].split(", ")
+    if names := inputs.get("candidate_labels", inputs.get("labels")):
+        sample["labels"] = names.split(", ")
     if task == "fill-mask":
         sample["text"] = sample["text"].replace("{gap}", str(settings.get("mask_token", "[MASK]")))
     if manifest.info.is_encoder_decoder and manifest.capacity:
@@ -202,6 +202,8 @@ val documents = listOf({documents})
 for ((index, score) in model.search({query}, documents)) println("$score ${{documents[index]}}")""",
         "token-classification": """\
 for (entity in model.tokens({text}, Aggregation.SIMPLE)) println("${{entity.label}} ${{entity.word}}")""",
+        "zero-shot-token-classification": """\
+for (entity in model.entities({text}, listOf({labels}))) println("${{entity.label}} ${{entity.word}}")""",
         "question-answering": """\
 val context = {context}
 val (answer, score) = model.answer({question}, context).first()
@@ -263,6 +265,8 @@ let documents = [{documents}]
 for each in try await model.search({query}, documents) {{ print(each.score, documents[each.index]) }}""",
         "token-classification": """\
 for each in try await model.tokens({text}, aggregation: .simple) {{ print(each.label, each.word) }}""",
+        "zero-shot-token-classification": """\
+for each in try await model.entities({text}, labels: [{labels}]) {{ print(each.label, each.word) }}""",
         "question-answering": """\
 let context = {context}
 let best = try await model.answer({question}, context: context)[0]
@@ -372,6 +376,8 @@ for (const auto& [index, score] : model.Search({query}, documents))
 kerasformer::EntityOptions options;
 options.aggregation_strategy = "simple";
 for (const auto& each : model.Tokens({text}, options)) std::cout << each.entity << " " << each.word << "\\n";""",
+        "zero-shot-token-classification": """\
+for (const auto& each : model.Entities({text}, {{{labels}}})) std::cout << each.entity << " " << each.word << "\\n";""",
         "question-answering": """\
 const std::string context = {context};
 const auto best = model.AnswerQuestion({question}, context).front();
@@ -453,6 +459,7 @@ _JAVASCRIPT = Language(
             "const documents = [{documents}];\n" + _run("{{ query: {query}, documents }}"),
         ),
         "token-classification": _run("{text}", ', {{ aggregation_strategy: "simple" }}'),
+        "zero-shot-token-classification": _run("{text}", ", {{ labels: [{labels}] }}"),
         "question-answering": "const context = {context};\n" + _run("{{ question: {question}, context }}"),
         "fill-mask": _run("{text}"),
         "feature-extraction": _run("{text}", ', {{ pooling: "mean" }}'),

@@ -21,7 +21,8 @@ import numpy as np
 
 import kerasformer as kf
 from kerasformer import bundle
-from kerasformer.bundle import Manifest
+from kerasformer.basics.tasks import ZERO_SHOT_TOKENS
+from kerasformer.bundle import LABEL_SLOTS, WORD_SLOTS, Manifest
 from kerasformer.engines import Forward, Step, open_engine
 from kerasformer.errors import GenerationError, KerasformerError
 from kerasformer.layers.sentence import NORMALIZE, Projection
@@ -30,7 +31,7 @@ from kerasformer.pipelines import PIPELINES
 from kerasformer.pipelines.opening import Opened
 from kerasformer.tokenization import Tokenizer
 from tests import tiny_text
-from tests.core.export.text_models import LENGTHS, ROWS, Row, size_options
+from tests.core.export.text_models import LENGTHS, ROWS, Row, SpanRow, size_options
 from tests.mobile import vocabularies
 from tests.mobile.json_text import dump, floats
 from tests.mobile.mock import Mock, MockStep
@@ -41,6 +42,8 @@ _KEPT = ("tokenizer.json", "tokenizer_config.json", "target_tokenizer.json")
 _WITH_TEXTS = ("classes", "chat")
 """Bundles with `tokenizer_texts.json`, which is optional."""
 _DIGITS = 3
+_SLOTS = (WORD_SLOTS, LABEL_SLOTS)
+"""Names of the inputs of a text that have no entry for each token."""
 Calls = list[tuple[str, Any, dict[str, Any]]]
 """Task, inputs and options of each call."""
 
@@ -116,6 +119,31 @@ _SCHEMES = {
 
 def _scheme_calls() -> Calls:
     return [("token-classification", _QUERY, {"aggregation_strategy": "simple", "ignore_labels": []})]
+
+
+_NAMED = "Ännchen 🙂 O-Sea ½\u2028it\x1cin 東京  Zoe\u0301's\tsea_a\x00!"
+"""A text whose words are those of Python's patterns: with hyphens, without marks, between any kind of space."""
+_TYPES = ["person", "city", "東京"]
+
+
+def _span_calls(types: list[str], most: int = 20) -> Calls:
+    """Returns calls of a model that reads at most so many words."""
+    given: list[tuple[Any, dict[str, Any]]] = [
+        *((text, {"labels": types}) for text in (_NAMED, _QUERY, "", " \t\x1f\u3000", "Rain")),
+        (_NAMED, {"labels": " person, city ", "threshold": 0.6}),
+        (_NAMED, {"labels": types, "threshold": 0.3, "flat_ner": False}),
+        (_NAMED, {"labels": types, "threshold": 0.4, "multi_label": True}),
+        (_NAMED, {"labels": types, "threshold": 0.4, "multi_label": True, "flat_ner": False}),
+        (_QUERY, {"labels": ["sea"], "threshold": 0.0}),
+        ("the " * (most + 1), {"labels": ["sea"]}),
+        ("the " * (most + 1), {"labels": ["sea"], "truncation": True}),
+        ("unbelievably " * most, {"labels": types}),
+        ("unbelievably " * most, {"labels": types, "truncation": True, "threshold": 0.45}),
+        *((_QUERY, {"labels": labels}) for labels in ([], ["a", " "], ["b", "a", "b", "a"], ["a <<ENT>> b"])),
+        (_QUERY, {"labels": ["sea"], "threshold": 1.5}),
+        (_QUERY, {"labels": ["the sea " * 40]}),
+    ]
+    return [(ZERO_SHOT_TOKENS, text, options) for text, options in given]
 
 
 _QUERY, _DOCUMENTS = "Anna lives in Rome.", ["The cat", "", _LONG, "Otto lives in Paris.", "Anna lives in Rome."]
@@ -206,6 +234,13 @@ ENCODERS: dict[str, Bundle] = {
         f"entities-{name}": Bundle(ROWS["bert-token-classification"], "onnx", _scheme_calls(), info={"labels": labels})
         for name, labels in _SCHEMES.items()
     },
+    "named-entities": Bundle(SpanRow(), "onnx", _span_calls(_TYPES)),
+    # With fixed numbers of words and labels.
+    "named-entities-tflite": Bundle(
+        SpanRow(tokenizer=tiny_text.pieces_in_segments),
+        "tflite",
+        [*_span_calls(_TYPES[1:]), (ZERO_SHOT_TOKENS, "Rain", {"labels": [f"type {number}" for number in range(33)]})],
+    ),
     "answers": Bundle(
         ROWS["bert-question-answering"],
         "onnx",
@@ -420,7 +455,10 @@ class RecordedForward:
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         mask = inputs["attention_mask"] > 0
         rows = [
-            self._outputs({name: array[row][mask[row]] for name, array in inputs.items()}) for row in range(len(mask))
+            self._outputs(
+                {name: array[row] if name in _SLOTS else array[row][mask[row]] for name, array in inputs.items()}
+            )
+            for row in range(len(mask))
         ]
         results = {}
         for name in rows[0]:
@@ -435,8 +473,9 @@ class RecordedForward:
         key = {"ids": row["input_ids"].tolist()}
         if row.get("token_type_ids", np.zeros(1)).any():
             key["types"] = row["token_type_ids"].tolist()
+        key |= {name: row[name].tolist() for name in _SLOTS if name in row}
         for each in self.recorded:
-            if each["ids"] == key["ids"] and each.get("types") == key.get("types"):
+            if all(each.get(name) == key.get(name) for name in ("ids", "types", *_SLOTS)):
                 return {
                     name: np.array(output["values"], np.float32).reshape(output["shape"])[0]
                     for name, output in each["outputs"].items()

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from kerasformer import bundle
-from kerasformer.bundle import Manifest
+from kerasformer.bundle import LABEL_SLOTS, WORD_SLOTS, Manifest, SpanInfo
 from kerasformer.engines import (
     DEFAULT_TEXTS,
     ENDS_OF_SPANS,
@@ -60,7 +60,10 @@ def page_references(
     if not names or not real:
         return None
     generates = "tokens" in arrays
-    texts = [_prompt(arrays, row) if generates else _text(arrays, names, row) for row in _spread(arrays, names, real)]
+    spans = manifest.info.spans
+    texts = [
+        _prompt(arrays, row) if generates else _text(arrays, names, row, spans) for row in _spread(arrays, names, real)
+    ]
     logits = [arrays[f"output.{name}.values"][real] for name in names if not is_hidden_state(name)]
     scale = max((float(np.nanmax(np.abs(values))) for values in logits), default=1.0)
     tolerance, min_agreement, min_cosine, *_ = manifest.promise
@@ -89,8 +92,11 @@ def _spread(arrays: Mapping[str, np.ndarray], names: list[str], rows: list[int])
     return [ordered[index] for index in chosen]
 
 
-def _text(arrays: Mapping[str, np.ndarray], names: list[str], row: int) -> dict[str, object]:
-    """Returns a text of a model that does not generate, and its answers by the name of the output."""
+def _text(arrays: Mapping[str, np.ndarray], names: list[str], row: int, spans: SpanInfo | None) -> dict[str, object]:
+    """Returns a text of a model that does not generate, and its answers by the name of the output.
+
+    `asked` are the indices of the answers: of tokens, or of the spans of `k + 1` words from each word.
+    """
     used = arrays["input.attention_mask"][row] > 0
     ids = arrays["input.input_ids"][row][used]
     types = arrays.get("input.token_type_ids")
@@ -102,10 +108,16 @@ def _text(arrays: Mapping[str, np.ndarray], names: list[str], row: int) -> dict[
             answers[name] = {"mean": _numbers(entries["mean"])}
         else:
             answers[name] = _top(entries)
+    slots: dict[str, list[int]] = {}
+    if spans is not None:
+        rows = {name: arrays[f"input.{name}"][row] for name in (WORD_SLOTS, LABEL_SLOTS)}
+        slots = {name: values[values >= 0].tolist() for name, values in rows.items()}
+        words = len(slots[WORD_SLOTS])
+        asked = np.flatnonzero(np.add.outer(np.arange(words), np.arange(spans.max_width)) < words)
     if not any(name in ENDS_OF_SPANS for name in names):
         asked = asked[:_TOKENS]
     segments = [0] * len(ids) if types is None else types[row][used].tolist()
-    return {"ids": ids.tolist(), "segments": segments, "asked": asked.tolist(), "outputs": answers}
+    return {"ids": ids.tolist(), "segments": segments, **slots, "asked": asked.tolist(), "outputs": answers}
 
 
 def _prompt(arrays: Mapping[str, np.ndarray], row: int) -> dict[str, object]:

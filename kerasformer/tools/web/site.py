@@ -28,6 +28,7 @@ from kerasformer.bundle import (
     CROSS_CACHES,
     MANIFEST,
     SENTENCE_EMBEDDING,
+    SPAN_LOGITS,
     Manifest,
     ModelInfo,
     Signature,
@@ -53,7 +54,9 @@ _CARD = "model_card.txt"
 """The model card: all web hosts serve it as text, while some convert Markdown and browsers may only download it."""
 _REFERENCES = "references.json"
 _MAX_BYTES = 2**31
-_USED_OUTPUTS = frozenset({"logits", "start_logits", "end_logits", "last_hidden_state", SENTENCE_EMBEDDING})
+_USED_OUTPUTS = frozenset(
+    {"logits", "start_logits", "end_logits", "last_hidden_state", SENTENCE_EMBEDDING, SPAN_LOGITS}
+)
 """Outputs from which the page's library computes results."""
 _NEVER_LISTED = {"service-worker.js"}
 _NOT_OF_PAGE = shutil.ignore_patterns("README.md", "LICENSE", "package.json", "__pycache__")
@@ -163,10 +166,6 @@ def _opened(argument: str | Path) -> _SiteBundle:
             "zero-shot classification needs a class whose name starts with 'entail' and at least one other. "
             f"Received: {folder}, with the classes {', '.join(manifest.info.labels) or 'none'}"
         )
-    if manifest.info.spans is not None:
-        raise BundleError(
-            f"the page has no call for {manifest.info.task}. Received: {folder}. Find entities with kf.pipeline"
-        )
     settings = folder / "tokenizer_config.json"
     if settings.is_file() and pair_template(read_templates(folder, read_json(settings))) is not None:
         raise BundleError(
@@ -257,7 +256,7 @@ def _grouped(bundles: Sequence[_SiteBundle]) -> dict[str, list[_SiteBundle]]:
     for each in bundles:
         key = (
             each.title,
-            json.dumps(asdict(each.manifest.info), sort_keys=True),
+            json.dumps(asdict(_without_sizes(each.manifest.info)), sort_keys=True),
             each.manifest.files["tokenizer.json"],
         )
         members = groups.setdefault(key, [])
@@ -273,6 +272,11 @@ def _grouped(bundles: Sequence[_SiteBundle]) -> dict[str, list[_SiteBundle]]:
         equal = sum(key == slug or key.startswith(f"{slug}--") for key in models)
         models[f"{slug}--{equal + 1}" if equal else slug] = [replace(member, title=title) for member in members]
     return models
+
+
+def _without_sizes(info: ModelInfo) -> ModelInfo:
+    """Returns the information without the numbers of words and labels, which fixed sizes of a format limit."""
+    return info if info.spans is None else replace(info, spans=replace(info.spans, max_words=0, max_labels=None))
 
 
 def _common(names: Iterable[str]) -> str:

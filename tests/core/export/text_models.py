@@ -11,13 +11,16 @@ from typing import Any
 
 import keras
 import numpy as np
+from tokenizers import Tokenizer as Backend
 
 from kerasformer import zoo
 from kerasformer.basics.tasks import ZERO_SHOT_TOKENS
 from kerasformer.bundle.recipes import Recipe, recipe
 from kerasformer.layers.sentence import LAYER_NORM, NORMALIZE, POOLINGS, Projection, VectorDropout
 from kerasformer.models.sentence_settings import SentenceSettings
+from kerasformer.models.span_settings import SpanSettings
 from kerasformer.tokenization import Tokenizer
+from kerasformer.zoo.bert import BertConfig, BertSpanExtraction
 from tests import shared, tiny_text
 
 ENTITIES = {0: "O", 1: "B-PER", 2: "I-PER", 3: "B-LOC", 4: "I-LOC"}
@@ -65,10 +68,14 @@ class Row:
             return replace(found, min_agreement=self.min_int4_agreement)
         return replace(found, min_agreement=self.min_agreement, min_cosine=self.min_cosine)
 
+    def build(self, vocab_size: int) -> Any:
+        """Returns the model with random weights."""
+        return zoo.build(self.model_type, self.task, vocab_size=vocab_size, **self.settings)
+
     def model(self) -> Any:
         """Returns the model, with weights that give a clear best answer."""
         tokenizer = self.tokenizer()
-        model = zoo.build(self.model_type, self.task, vocab_size=tokenizer.vocab_size, **self.settings)
+        model = self.build(tokenizer.vocab_size)
         model.tokenizer = copy.copy(tokenizer)  # a test may set its chat template
         random = np.random.default_rng(self.seed)
         for variable in model.trainable_variables:
@@ -78,6 +85,34 @@ class Row:
         return model
 
 
+@dataclass(frozen=True)
+class SpanRow(Row):
+    """A small model of GLiNER, which finds spans of up to 3 words in texts of up to 20 words."""
+
+    model_type: str = "bert"
+    task: str = ZERO_SHOT_TOKENS
+    settings: Mapping[str, Any] = field(
+        default_factory=lambda: dict(hidden_dim=12, num_layers=1, num_heads=2, intermediate_dim=16, max_length=64)
+    )
+    spread: float = 1.2
+
+    def build(self, vocab_size: int) -> Any:
+        """Returns the model; the settings of its head are not part of the configuration."""
+        config = BertConfig.create(vocab_size=vocab_size + len(_MARKS), **self.settings)
+        model = BertSpanExtraction(config, SpanSettings(hidden_dim=8, max_width=3, max_words=20))
+        model.build()
+        return model
+
+    def model(self) -> Any:
+        """Returns the model, whose tokenizer has the tokens that mark types."""
+        model = super().model()
+        backend = Backend.from_str(model.tokenizer.backend.to_str())
+        backend.add_special_tokens(_MARKS)
+        model.tokenizer = Tokenizer(backend, special_tokens=model.tokenizer.special_tokens)
+        return model
+
+
+_MARKS = ["<<ENT>>", "<<SEP>>"]
 _ENCODER = {"hidden_dim": 72, "num_layers": 2, "num_heads": 3, "intermediate_dim": 90, "max_length": 64}
 _ROBERTA = {
     "hidden_dim": 72, "num_layers": 2, "num_heads": 3, "intermediate_dim": 90, "num_positions": 98, "num_segments": 1,

@@ -45,10 +45,11 @@ export function mockStep(mock) {
 export function mockForward(recorded, maxLength) {
   return {
     maxLength,
-    run: async ({ ids, segments }) => {
-      const types = segments.some(Boolean) ? segments : undefined;
-      const found = recorded.find((row) => String(row.ids) === String(ids) && String(row.types) === String(types));
-      if (!found) throw new Error(`This text was not recorded. Received: ${ids}, ${types}`);
+    run: async ({ ids, segments, ...slots }) => {
+      const read = { ids, types: segments.some(Boolean) ? segments : undefined, ...slots };
+      const fields = ["ids", "types", "word_slots", "label_slots"];
+      const found = recorded.find((row) => fields.every((name) => String(row[name]) === String(read[name])));
+      if (!found) throw new Error(`This text was not recorded. Received: ${JSON.stringify(read)}`);
       return Object.fromEntries(Object.entries(found.outputs).map(([name, { values }]) => [name, Float32Array.from(values)]));
     },
     memory: () => 0,

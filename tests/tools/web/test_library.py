@@ -17,7 +17,7 @@ import kerasformer.tools.web
 from kerasformer import bundle
 from kerasformer.tokenization import hard_texts
 from tests.code_blocks import blocks
-from tests.core.export.text_models import Row, shared_bundle, shared_model
+from tests.core.export.text_models import Row, SpanRow, shared_bundle, shared_model
 from tests.core.tokenization.conftest import CASES, Checkpoint, checkpoint  # noqa: F401 (a fixture)
 from tests.core.tokenization.samples import CORPUS
 from tests.foreign.cases import CROSS_ENCODER, NLI, Case, embedder, tiny
@@ -60,6 +60,8 @@ OTHER_MODELS = {
     "pooled": (tiny("bert", "feature-extraction"), {"target": "mediapipe", "lengths": (64,)}),
     "ranking": (CROSS_ENCODER, {"format": "tflite"}),
     "topics": (NLI, {"format": "onnx"}),
+    "named": (Case(SpanRow()), {"format": "tflite"}),
+    "named-onnx": (Case(SpanRow()), {"format": "onnx"}),
     "story-portable": (tiny("gpt2", "text-generation"), {"format": "onnx", "profile": "portable"}),
 }
 OTHER_SETTINGS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
@@ -211,6 +213,7 @@ LONG = "Anna 🙂 lives in Rome, not in Zoe\u0301's Ännchen. Otto 👩‍👩�
 QUERY, DOCUMENTS = "Anna lives in Rome.", ["The cat", "", LONG, "Otto lives in Paris.", "word " * 63]
 PAIRS = {"query": QUERY, "documents": DOCUMENTS}
 LABELS = ["rome", "an unbelievably fine film", "Paris"]
+NAMED = {"labels": ["person", "city"], "threshold": 0.4}
 TASKS: list[tuple[str, Any, dict[str, Any]]] = [
     ("classes", {"text": "A fine film.", "pair": "A bad one."}, {"top_k": 2}),
     ("classes", LONG, {"top_k": None, "combine": "max"}),
@@ -231,12 +234,17 @@ TASKS: list[tuple[str, Any, dict[str, Any]]] = [
     *((name, PAIRS, {"top_k": 3, "combine": "mean"}) for name in ("ranking", "ranking-tanh")),
     ("ranking-classes", PAIRS, {"label": "NEUTRAL"}),
     *((name, LONG, {"candidate_labels": LABELS, "multi_label": True}) for name in ("topics", "topics-reversed")),
+    *(
+        (name, inputs, {**NAMED, **options})
+        for name in ("named", "named-onnx")
+        for inputs, options in ((QUERY, {}), (LONG[:90], {"flat_ner": False, "truncation": True}), ("", {}))
+    ),
 ]
 """A few calls of each bundle: the vectors of tests/mobile/ have those of all options."""
 
 
-MAIN = ("classes", "entities", "answers", "gaps", "vectors", "embeddings", "ranking", "topics")
-"""A bundle for each task, of those of `TASKS`."""
+MAIN = ("classes", "entities", "answers", "gaps", "vectors", "embeddings", "ranking", "topics", "named", "named-onnx")
+"""A bundle for each task, of those of `TASKS`, and both engines where inputs have lengths of their own."""
 
 
 @pytest.mark.parametrize("name", grid(dict.fromkeys(name for name, _, _ in TASKS), always=MAIN, others="release"))
@@ -394,6 +402,7 @@ def test_threads(page: Browser, exported: Any) -> None:
     assert answers[0][1:] == answers[1][1:] == [answers[0][1], True]
 
 
+LETTERS = [chr(ord("a") + number) for number in range(33)]
 BAD: list[tuple[str, Any, dict[str, Any], str, str]] = [
     ("story", "word " * 100, {}, "CapacityError", "leaves no space for a new token. Expected at most 79 tokens"),
     ("story", 3, {}, "InputError", "A prompt was expected. Received: 3"),
@@ -407,12 +416,19 @@ BAD: list[tuple[str, Any, dict[str, Any], str, str]] = [
     ("ranking-relu", {"query": "a", "documents": ["b"]}, {}, "InputError", "unsupported function for scores"),
     ("topics", "x", {"candidate_labels": "a", "hypothesis_template": "{} {0}"}, "InputError", "no other braces"),
     ("topics-missing", "x", {"candidate_labels": "a"}, "InputError", "a class whose name starts with 'entail'"),
+    ("named", "x", {}, "InputError", r'labels must be names of types, such as \["person", "city"\].*Received: ""'),
+    ("named", "x", {"labels": ["a", 3]}, "InputError", "A text was expected. Received: 3"),
+    ("named", "x", {"labels": "a, b, a"}, "InputError", "labels must differ. Received several times: a"),
+    ("named", "x", {"labels": "a", "threshold": "0.5"}, "InputError", 'a number from 0 to 1. Received: "0.5"'),
+    ("named", "x", {"labels": LETTERS}, "CapacityError", "at most 32 labels in one call. Received: 33"),
+    ("named-onnx", "x", {"labels": LETTERS}, "CapacityError", "The labels leave no space for a text"),
+    ("named", "a " * 21, {"labels": "a"}, "CapacityError", "21 words, of which 20 can be read.*truncation: true"),
 ]
 """The vectors of tests/mobile/ have the names of the other errors."""
 
 
 @pytest.mark.parametrize(
-    "name", grid(dict.fromkeys(name for name, *_ in BAD), always=("story", "classes"), others="release")
+    "name", grid(dict.fromkeys(name for name, *_ in BAD), always=("story", "classes", "named"), others="release")
 )
 def test_bad_input(name: str, page: Browser, exported: Any) -> None:
     exported(name)

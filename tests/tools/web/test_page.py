@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kerasformer.bundle import EmbeddingInfo, LanguageInfo
+from kerasformer.bundle import EmbeddingInfo, LanguageInfo, SpanInfo
 from tests.grids import grid
 from tests.tools.web.sites import ERRORS, SPY, Browser, edit_site, served, write_bundle, write_site
 
@@ -17,6 +17,7 @@ REVIEWS, STORIES, PREFIXES = "Film reviews", "Stories", "Prefixes"
 TASKS = {
     "token-classification": "Ada Lovelace PER",
     "zero-shot-classification": "travel",
+    "zero-shot-token-classification": "Ada Lovelace person",
     "text-ranking": "Charge the battery fully before the first use.\n4.500",
     "sentence-similarity": "0.750",
     "question-answering": "lighthouse",
@@ -29,6 +30,7 @@ TASKS = {
 LANGUAGES = {code: index for index, code in enumerate(("eng_Latn", "zho_Hans", "zho_Hant", "deu_Latn", "quy_Latn"))}
 INFO = {
     "zero-shot-classification": {"labels": ("entailment", "neutral", "contradiction")},
+    "zero-shot-token-classification": {"spans": SpanInfo(12, 384, "<<ENT>>", "<<SEP>>")},
     "text-ranking": {"labels": ("irrelevant", "relevant")},
     "translation": {"languages": LanguageInfo(LANGUAGES, False, "forced_bos_token_id", "eng_Latn")},
     "text2text-generation": {"task_prefixes": {}},
@@ -334,6 +336,25 @@ def test_classes_are_named_in_the_page(chromium, url):
     values = chromium("run", script=fields)
     assert values[1:3] == ["travel, cooking", "This is about {}."]
     assert chromium("run", script="document.getElementById('field-multi_label').checked")
+
+
+def test_types_of_entities_are_named_in_the_page(chromium, url):
+    chromium.open(url, scripts=[SPY])
+    chromium.ready()
+    example(chromium, "zero-shot-token-classification")
+    for types, problem in ((" , ", "at least one type"), ("person, city, person", "each type once")):
+        chromium("fill", at="#field-labels", text=types)
+        chromium("click", at="#run")
+        assert problem in chromium.problem()
+    chromium("fill", at="#field-labels", text="many")
+    chromium("click", at="#run")
+    chromium("until", script="document.getElementById('error-field-labels').checkVisibility()")
+    assert "so many names at once" in chromium.problem()
+    chromium("fill", at="#field-labels", text="writer,  town ,")
+    chromium("click", at="#run")
+    assert chromium.answered().split("\n")[-4:] == ["Ada Lovelace – writer", "99.0 %", "London – town", "91.0 %"]
+    assert sent(chromium, "run")["options"] == {"labels": ["writer", "town"]}
+    assert sent(chromium, "load")["task"] == "zero-shot-token-classification"
 
 
 def test_texts_are_ranked_and_compared(chromium, url):

@@ -156,6 +156,16 @@ def test_two_bundles_of_one_engine_and_recipe_are_two_models(tmp_path, packages)
     assert [model["name"] for model in models] == ["story", "story--2"]
 
 
+def test_fixed_numbers_of_words_and_labels_make_no_other_model(tmp_path, packages):
+    spans = {"onnx": SpanInfo(12, 384, "<<ENT>>", "<<SEP>>"), "tflite": SpanInfo(12, 48, "<<ENT>>", "<<SEP>>", 32)}
+    bundles = [
+        f"Types={write_bundle(tmp_path / format, 'zero-shot-token-classification', format=format, spans=each)}"
+        for format, each in spans.items()
+    ]
+    (model,) = check_site(build(bundles, tmp_path / "site", runtime_files=packages))["models"]
+    assert [engine["engine"] for engine in model["engines"]] == ["litert", "onnx"]
+
+
 def test_two_recipes_of_one_engine_are_a_choice(tmp_path, packages):
     bundles = [write_bundle(tmp_path / name, recipe=name) for name in ("int8", "int4")]
     (model,) = check_site(build(bundles, tmp_path / "site", runtime_files=packages))["models"]
@@ -284,10 +294,6 @@ def test_bundles_that_browsers_cannot_run_are_refused_with_the_reason(tmp_path, 
     with pytest.raises(BundleError, match="cannot tokenize texts .*M2M100Tokenizer cannot be .*NLLB, mBART or OPUS-MT"):
         other = write_bundle(tmp_path / "m2m", "text2text-generation", tokenizer_class="M2M100Tokenizer")
         build([other], tmp_path / "site", runtime_files=packages)
-    spans = SpanInfo(12, 384, "<<ENT>>", "<<SEP>>")
-    with pytest.raises(BundleError, match="no call for zero-shot-token-classification.*with kf.pipeline"):
-        refused = write_bundle(tmp_path / "spans", "zero-shot-token-classification", spans=spans)
-        build([refused], tmp_path / "site", runtime_files=packages)
     adapted = write_bundle(tmp_path / "adapted")
     manifest = bundle.read(adapted)
     (name, signature), matrix = next(iter(manifest.signatures.items())), TensorInfo((2, 8), "float32", Kind.ADAPTER_A)

@@ -22,6 +22,11 @@ const RESULTS = {
     const labels = candidate_labels.split(",").map((label) => label.trim());
     return { sequence: text, labels, scores: labels.map((_, index) => 0.8 / (index + 1)) };
   },
+  "zero-shot-token-classification": (text, { labels }) => {
+    if (labels[0] === "many") throw Object.assign(named("CapacityError", "too many labels"), { most: 2, received: 3, option: "labels" });
+    const found = [["Ada Lovelace", 0, 12, 0.99], ["London", 36, 42, 0.91]];
+    return found.map(([word, start, end, score], index) => ({ entity_group: labels[index], score, word, start, end }));
+  },
   "text-ranking": ({ documents }) => documents.map((_, index) => ({ corpus_id: documents.length - 1 - index, score: 4.5 - 3 * index })),
   "sentence-similarity": (inputs) => {
     if (typeof inputs === "string") return [0.6, 0.8, 0];
@@ -43,8 +48,8 @@ self.onmessage = async ({ data }) => {
     else if (data.type === "run") self.postMessage({ type: "result", id: data.id, ...(await run(data)) });
     else if (data.type === "cancel") cancelled = data.id;
   } catch (error) {
-    const { name, message, most, received } = error;
-    self.postMessage({ type: "error", id: data.id, name, message, most, received });
+    const { name, message, most, received, option } = error;
+    self.postMessage({ type: "error", id: data.id, name, message, most, received, option });
   }
 };
 

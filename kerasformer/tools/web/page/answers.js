@@ -21,6 +21,7 @@ const COLOURS = 6; // number of label colours in style.css
 const VIEWS = {
   "text-classification": classes,
   "token-classification": entities,
+  "zero-shot-token-classification": entities,
   "zero-shot-classification": named,
   "text-ranking": ranking,
   "sentence-similarity": similarities,

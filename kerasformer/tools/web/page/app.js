@@ -562,7 +562,7 @@ function showAnswer(elements, figures, query, used) {
 function replaceAnswer(query, ...elements) {
   clearAnswer();
   find("question").textContent = query.texts.question ?? [query.shown, query.more].filter(Boolean).join(" / ");
-  find("question").hidden = ["text-generation", "conversation", "token-classification", "fill-mask"].includes(model.task);
+  find("question").hidden = ["text-generation", "conversation", "token-classification", "zero-shot-token-classification", "fill-mask"].includes(model.task);
   find("answer").classList.remove("stale");
   find("result").replaceChildren(...elements);
 }

@@ -2,10 +2,13 @@
 
 /** An error that the worker reported; `name` is that of the Python exception, such as `"CapacityError"`. */
 export class EngineError extends Error {
-  /** @param {string} name @param {string} message @param {{most?: number, received?: number}} [tokens] Numbers of tokens, if a text is too long. */
-  constructor(name, message, { most, received } = {}) {
+  /**
+   * @param {string} name @param {string} message
+   * @param {{most?: number, received?: number, option?: string}} [tokens] Numbers of tokens, if a text is too long, or an option.
+   */
+  constructor(name, message, { most, received, option } = {}) {
     super(message);
-    Object.assign(this, { name, most, received });
+    Object.assign(this, { name, most, received, option });
   }
 }
 

@@ -30,7 +30,9 @@ export function explain(error, text) {
   const failure = (field, words, detail = error.message) => ({ field, text: words, detail, fatal: false });
   if (error instanceof FieldError) return failure(error.field, error.message, "");
   switch (error.name) {
-    case "CapacityError": return failure(text, tooLong(error), "");
+    case "CapacityError":
+      if (error.option) return failure(`field-${error.option}`, "The model cannot read so many names at once. Remove some, or use shorter ones.");
+      return failure(text, tooLong(error), "");
     case "InputError": return failure(text, "The model cannot read this input.");
     case "GenerationError": return failure("settings", "The model cannot generate text with these settings. Change them.");
     case "TokenizerError":

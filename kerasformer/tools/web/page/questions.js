@@ -43,6 +43,15 @@ const TASKS = {
     }),
     inParts: true,
   },
+  "zero-shot-token-classification": {
+    title: "Entities of named types",
+    description: "Finds entities of the types that you name in a text.",
+    fields: [
+      TEXT,
+      { name: "labels", label: "Types of entities, separated by commas", short: true, refuses: typesProblem },
+    ],
+    request: ({ text, labels }) => ({ inputs: text, shown: text, options: { labels: names(labels) } }),
+  },
   "text-ranking": {
     title: "Ranking",
     description: "Ranks texts by their relevance to a query.",
@@ -249,6 +258,18 @@ function lines(text) {
 function templateProblem(text) {
   const fits = text.split("{}").length === 2 && !/[{}]/.test(text.replace("{}", ""));
   return !fits && "Put {} once where the name of the class belongs, as in: This example is {}.";
+}
+
+/** Names that are separated by commas. */
+function names(text) {
+  return text.split(",").map((name) => name.trim()).filter(Boolean);
+}
+
+/** Why names of types cannot be used, or `false`. */
+function typesProblem(text) {
+  const types = names(text);
+  if (!types.length) return "Enter the name of at least one type.";
+  return new Set(types).size < types.length && "Enter each type once.";
 }
 
 /** Why a text cannot be filled, or `false`. */

@@ -52,8 +52,8 @@ async function answer(message, signal) {
   try {
     postMessage(await actions[message.type](message, signal));
   } catch (error) {
-    const { name = "Error", message: text = String(error), most, received } = error ?? {};
-    postMessage({ type: "error", id: message.id, name, message: text, most, received });
+    const { name = "Error", message: text = String(error), most, received, option } = error ?? {};
+    postMessage({ type: "error", id: message.id, name, message: text, most, received, option });
   }
 }
 

@@ -21,11 +21,15 @@ export const InputError = kind("InputError");
 
 /** More tokens than the model or its cache can hold. */
 export class CapacityError extends kind("CapacityError") {
-  /** @param {string} message @param {{ most: number, received: number }} tokens The allowed and the received number. */
-  constructor(message, { most, received }) {
+  /**
+   * @param {string} message @param {{ most: number, received: number, option?: string }} tokens The allowed and the received number, and
+   *     the option that has too many; by default it is the text.
+   */
+  constructor(message, { most, received, option }) {
     super(message);
     this.most = most;
     this.received = received;
+    this.option = option;
   }
 }
 

@@ -16,6 +16,7 @@ const CHECKSUM = "manifest_sha256";
  * @property {number} [layer] The layer of a cache.
  * @property {string} [continues] For an output: the input whose next state it is.
  * @property {boolean} [in_place] For such an output: whether it may share a buffer with that input.
+ * @property {number} [default] For integers: the entry that fills the rest of a fixed length, 0 if there is none.
  * @property {number} [margin] For a cache that is shorter than the text, see `kerasformer.bundle.TensorInfo`.
  */
 

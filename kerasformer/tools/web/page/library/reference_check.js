@@ -49,13 +49,17 @@ export async function checkReferences(engine, references, signal) {
 }
 
 /** @param {any} engine @param {any} text @param {Tally} tally */
-async function readText(engine, { ids, segments, asked, outputs: expected }, tally) {
-  const outputs = await engine.run({ ids, segments, mask: ids.map(() => 1) });
+async function readText(engine, { ids, segments, word_slots, label_slots, asked, outputs: expected }, tally) {
+  const slots = word_slots ? { word_slots, label_slots } : {};
+  const outputs = await engine.run({ ids, segments, mask: ids.map(() => 1), ...slots });
   for (const [name, answers] of Object.entries(expected)) {
     const values = outputs[name];
     if (!values) throw new InputError(`The references are for an output ${name}. Received: ${Object.keys(outputs).join(", ")}`);
     if (answers.mean) tally.vector(meanOf(values, answers.mean.length), answers.mean);
-    else rowsOf(name, values, ids.length, asked, answers).forEach((row, index) => tally.answer(row, answers.values[index], answers.indices[index]));
+    else {
+      const width = label_slots?.length ?? values.length / ids.length;
+      rowsOf(name, values, width, asked, answers).forEach((row, index) => tally.answer(row, answers.values[index], answers.indices[index]));
+    }
   }
 }
 
@@ -74,11 +78,10 @@ async function followPrompt(engine, { prompt, tokens, outputs: { logits } }, tal
   }
 }
 
-/** The answers in an output: one, or one for each asked token. @param {string} name @param {Float32Array} values @param {number} count @param {number[]} asked @param {Answers} answers */
-function rowsOf(name, values, count, asked, answers) {
+/** The answers in an output: one, or one for each asked token or span. @param {string} name @param {Float32Array} values @param {number} width @param {number[]} asked @param {Answers} answers */
+function rowsOf(name, values, width, asked, answers) {
   if (name === "start_logits" || name === "end_logits") return [Float32Array.from(asked, (index) => values[index])];
   if (!answers.per_token) return [values];
-  const width = values.length / count;
   return asked.map((index) => values.subarray(index * width, (index + 1) * width));
 }
 

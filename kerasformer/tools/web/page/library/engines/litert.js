@@ -177,6 +177,15 @@ async function takeValues(tensor) {
 /** Values, padded to a length. @param {number[]} values @param {number} size @param {number} fill */
 const padded = (values, size, fill) => [...values, ...Array(size - values.length).fill(fill)];
 
+/**
+ * The scores `(W, K, C)` of spans that begin with one of the words, for the labels.
+ * @param {Float32Array} values @param {number[]} shape @param {number} words @param {number} labels
+ */
+function withoutPadding(values, [, , widths, columns], words, labels) {
+  const at = (/** @type {number} */ index) => Math.floor(index / labels) * columns + (index % labels);
+  return Float32Array.from({ length: words * widths * labels }, (_, index) => values[at(index)]);
+}
+
 /** An encoder. */
 export class LiteRtForward {
   /** @param {Engine} engine @param {Manifest} manifest */
@@ -190,24 +199,39 @@ export class LiteRtForward {
 
   /**
    * Reads one text.
-   * @param {Record<string, number[]>} arrays One number for each token, by kind: `ids`, `mask`, `segments`.
-   * @returns {Promise<Record<string, Float32Array>>} Outputs; those with an entry for each token have none for padding.
+   * @param {Record<string, number[]>} arrays One number for each token, by kind: `ids`, `mask`, `segments`; and of a model that finds
+   *     spans, one for each word and label: `word_slots`, `label_slots`.
+   * @returns {Promise<Record<string, Float32Array>>} Outputs; those with an entry for each token, word or label have none for padding.
    * @throws {CapacityError} The text is longer than the longest signature.
    */
   async run(arrays) {
     const count = arrays.ids.length;
-    const { size, name } = smallest(this.lengths, count, "text");
-    const whole = Object.entries(arrays).map(([kind, values]) => [kind, padded(values, size, kind === "ids" ? this.pad : 0)]);
-    const outputs = await this.engine.runKinds(name, Object.fromEntries(whole));
+    const fits = (/** @type {{ name: string }} */ { name }) => this.inputs(name, arrays).every(([, values, size]) => values.length <= size);
+    const { size, name } = smallest(this.lengths, count, "text", fits);
+    const whole = this.inputs(name, arrays).map(([key, values, size, fill]) => [key, padded(values, size, fill)]);
+    const outputs = await this.engine.run(name, Object.fromEntries(whole));
     /** @type {Record<string, Float32Array>} */
     const read = {};
     for (const [key, tensor] of Object.entries(outputs)) {
-      const shape = this.engine.signatures[name].outputs[key].shape;
+      const shape = /** @type {number[]} */ (this.engine.signatures[name].outputs[key].shape);
       const perToken = shape.length > 2 || this.scoresTokens;
       const values = await takeValues(tensor);
-      read[key] = perToken ? values.subarray(0, (values.length / size) * count) : values;
+      if (arrays.word_slots) read[key] = withoutPadding(values, shape, arrays.word_slots.length, arrays.label_slots.length);
+      else read[key] = perToken ? values.subarray(0, (values.length / size) * count) : values;
     }
     return read;
+  }
+
+  /**
+   * The inputs of a signature: name, values, length, and what fills the rest of it.
+   * @param {string} name @param {Record<string, number[]>} arrays By kind. @returns {[string, number[], number, number][]}
+   */
+  inputs(name, arrays) {
+    const signature = this.engine.signatures[name];
+    return Object.entries(byName(signature, arrays)).map(([key, values]) => {
+      const { kind, shape, default: fill = 0 } = signature.inputs[key];
+      return [key, values, Number(shape[1]), kind === "ids" ? this.pad : fill];
+    });
   }
 
   memory() {

@@ -185,7 +185,8 @@ export class OnnxForward {
 
   /**
    * Reads one text.
-   * @param {Record<string, number[]>} arrays One number for each token, by kind: `ids`, `mask`, `segments`.
+   * @param {Record<string, number[]>} arrays One number for each token, by kind: `ids`, `mask`, `segments`; and of a model that finds
+   *     spans, one for each word and label: `word_slots`, `label_slots`.
    * @returns {Promise<Record<string, Float32Array>>}
    * @throws {CapacityError} The text is longer than the model reads.
    */

@@ -24,9 +24,13 @@ export function byLength(manifest, role, needed = true) {
   return signatures;
 }
 
-/** The shortest signature for a number of tokens. @param {Sized[]} signatures @param {number} length @param {string} what */
-export function smallest(signatures, length, what) {
-  const signature = signatures.find(({ size }) => size >= length);
+/**
+ * The shortest signature for a number of tokens.
+ * @param {Sized[]} signatures @param {number} length @param {string} what
+ * @param {(signature: Sized) => boolean} [holds] Whether the other inputs of a signature are long enough, too.
+ */
+export function smallest(signatures, length, what, holds = () => true) {
+  const signature = signatures.find((each) => each.size >= length && holds(each));
   if (signature) return signature;
   const most = signatures[signatures.length - 1].size;
   throw new CapacityError(`The ${what} must have at most ${most} tokens. Received: ${length}. Shorten the ${what}`, {

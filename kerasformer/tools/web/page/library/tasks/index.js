@@ -8,6 +8,7 @@ import { sentenceSimilarity } from "./sentence_similarity.js";
 import { textClassification } from "./text_classification.js";
 import { tokenClassification } from "./token_classification.js";
 import { zeroShotClassification } from "./zero_shot_classification.js";
+import { zeroShotTokenClassification } from "./zero_shot_token_classification.js";
 
 /** @type {Record<string, import("./shared.js").Task>} */
 export const TASKS = {
@@ -15,6 +16,7 @@ export const TASKS = {
   "text-ranking": textClassification,
   "zero-shot-classification": zeroShotClassification,
   "token-classification": tokenClassification,
+  "zero-shot-token-classification": zeroShotTokenClassification,
   "question-answering": questionAnswering,
   "fill-mask": fillMask,
   "feature-extraction": featureExtraction,

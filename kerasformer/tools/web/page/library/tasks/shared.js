@@ -52,15 +52,18 @@ export function rankedDocuments(scores, documents, { top_k: topK, return_documen
 
 /**
  * Runs the model on tokens; throws if an output is not finite.
- * @param {Bundle} bundle @param {Token[]} tokens @returns {Promise<Record<string, Float32Array>>}
+ * @param {Bundle} bundle @param {Token[]} tokens
+ * @param {Record<string, number[]>} [slots] Further inputs of a model that finds spans, by kind.
+ * @returns {Promise<Record<string, Float32Array>>}
  */
-export async function forward(bundle, tokens) {
+export async function forward(bundle, tokens, slots = {}) {
   const engine = /** @type {any} */ (bundle.engine);
   /** @type {Record<string, Float32Array>} */
   const outputs = await engine.run({
     ids: tokens.map(({ id }) => id),
     mask: tokens.map(() => 1),
     segments: tokens.map(({ type }) => type),
+    ...slots,
   });
   for (const [name, values] of Object.entries(outputs)) {
     const index = values.findIndex((value) => !Number.isFinite(value));

@@ -123,11 +123,12 @@ export class Tokenizer {
 
   /**
    * The tokens of a text or a pair of texts, with special tokens.
-   * @param {string} text @param {string | null} [pair] @param {boolean} [addSpecialTokens]
+   * @param {string | string[]} text A text, or its words, of which each is tokenized by itself (`is_split_into_words` in Python).
+   * @param {string | null} [pair] @param {boolean} [addSpecialTokens]
    * @returns {Token[]}
    */
   encode(text, pair = null, addSpecialTokens = true) {
-    const texts = [text, pair].map((each) => (each === null ? null : this.tokens(each)));
+    const texts = [text, pair].map((each) => (Array.isArray(each) ? this.tokensOfWords(each) : each === null ? null : this.tokens(each)));
     const marked = texts.map((tokens, sequence) => tokens && tokens.map((_, index) => `${MARK}${sequence}:${index}`));
     const template = this.backend.post_processor;
     const result = template ? template(marked[0], marked[1], addSpecialTokens) : { tokens: marked[0], tokens_pair: marked[1] };
@@ -206,6 +207,11 @@ export class Tokenizer {
     if (this.dropped.size) this.checkCharacters(text, tokens);
     if (!this.joinsWords && !this.splitsWords) return tokens;
     return withSpacedWords(text, tokens, (id, part) => !this.splitsWords || part.includes(this.added.get(id) ?? "\u0000"));
+  }
+
+  /** The tokens of words, which are those of `words` in the tokens; offsets count from the start of a word. @param {string[]} words @returns {Token[]} */
+  tokensOfWords(words) {
+    return words.flatMap((text, word) => this.tokens(text).map((token) => ({ ...token, word })));
   }
 
   /**
