@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from kerasformer import bundle
-from kerasformer.bundle import LABEL_SLOTS, WORD_SLOTS, Manifest, SpanInfo
+from kerasformer.bundle import LABEL_SLOTS, SPAN_LOGITS, WORD_SLOTS, Manifest, SpanInfo
 from kerasformer.engines import (
     DEFAULT_TEXTS,
     ENDS_OF_SPANS,
@@ -109,7 +109,7 @@ def _text(arrays: Mapping[str, np.ndarray], names: list[str], row: int, spans: S
         else:
             answers[name] = _top(entries)
     slots: dict[str, list[int]] = {}
-    if spans is not None:
+    if spans is not None and SPAN_LOGITS in names:
         rows = {name: arrays[f"input.{name}"][row] for name in (WORD_SLOTS, LABEL_SLOTS)}
         slots = {name: values[values >= 0].tolist() for name, values in rows.items()}
         words = len(slots[WORD_SLOTS])

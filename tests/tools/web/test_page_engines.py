@@ -28,6 +28,7 @@ SAMPLING = {"temperature": 1.5, "top_k": 20, "top_p": 0.9, "seed": 3}
     tiny("bert", "text-classification"),
     tiny("gpt2", "text-generation"),
     Case(SpanRow()),
+    by_task=True,
 )
 def test_both_engines_answer_as_the_pipeline(case, chromium, tmp_path):
     bundles = {format: case.shared(format) for format in ("tflite", "onnx")}
