@@ -18,6 +18,7 @@ CASES = {
     "zero-shot-classification": ("topics", None),
     "text-ranking": ("ranking", None),
     "token-classification": ("entities", None),
+    "zero-shot-token-classification": ("named-entities", None),
     "question-answering": ("answers", None),
     "fill-mask": ("gaps", None),
     "feature-extraction": ("vectors", None),

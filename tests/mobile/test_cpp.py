@@ -15,9 +15,12 @@ from typing import Any
 import pytest
 
 import kerasformer as kf
+from kerasformer.basics.tasks import ZERO_SHOT_TOKENS
 from tests.code_blocks import programs
+from tests.core.export.text_models import SpanRow
 from tests.extras import missing
-from tests.foreign.cases import tiny
+from tests.foreign.cases import Case, tiny
+from tests.margins import check_same
 from tests.mobile.cards import CASES, codes, shipped
 
 pytestmark = pytest.mark.grid
@@ -145,6 +148,16 @@ def test_a_classifier(program, format):
         expected = kf.pipeline(bundle)(text, top_k=None)
         assert [label["label"] for label in result] == [label["label"] for label in expected]
         assert [label["score"] for label in result] == pytest.approx([label["score"] for label in expected], abs=1e-5)
+
+
+@pytest.mark.parametrize("format", ["onnx", "tflite"])
+def test_named_entities(program, format):
+    """Words and labels have lengths of their own, which are fixed in TFLite."""
+    bundle, options = Case(SpanRow()).shared(format), {"labels": ["person", "city"], "threshold": 0.4}
+    texts = ["Anna lives in Rome.", "Ännchen 🙂 saw the sea", ""]
+    calls = [{"task": ZERO_SHOT_TOKENS, "inputs": text, "options": options} for text in texts]
+    for received, text in zip(answers(program, bundle, format, calls), texts, strict=True):
+        check_same(received, kf.pipeline(bundle)(text, **options))
 
 
 @pytest.mark.parametrize(

@@ -284,23 +284,47 @@ class TestEngine : public Engine {
     return {};
   }
 
+  // Slots without padding.
+  static std::vector<int> Filled(const std::vector<int64_t>& slots) {
+    std::vector<int> filled;
+    std::copy_if(slots.begin(), slots.end(), std::back_inserter(filled), [](int64_t slot) { return slot >= 0; });
+    return filled;
+  }
+
+  // Scores of spans with zeros for padding, up to the numbers of words and labels of a shape.
+  static Tensor PaddedSpans(const Tensor& scores, const std::vector<int64_t>& shape) {
+    Tensor padded;
+    padded.shape = shape;
+    padded.floats.resize(shape[1] * shape[2] * shape[3]);
+    for (int64_t row = 0; row < scores.shape[1] * scores.shape[2]; ++row) {
+      std::copy_n(scores.floats.begin() + row * scores.shape[3], scores.shape[3], padded.floats.begin() + row * shape[3]);
+    }
+    return padded;
+  }
+
   Tensors Recorded(const Signature& signature, const Tensors& inputs, std::vector<int64_t> ids) const {
     const auto mask = Integers(signature, inputs, "mask");
     auto types = Integers(signature, inputs, "segments");
     const auto size = static_cast<size_t>(std::count(mask.begin(), mask.end(), 1));
     ids.resize(size);
     types.resize(size);
+    const std::vector<int> words = Filled(Integers(signature, inputs, "word_slots")), labels = Filled(Integers(signature, inputs, "label_slots"));
     for (const Json& call : recorded_.AsArray()) {
       const std::vector<int> expected = call["ids"].Ints();
       if (!std::equal(ids.begin(), ids.end(), expected.begin(), expected.end())) continue;
       const std::vector<int> segments = call.Has("types") ? call["types"].Ints() : std::vector<int>(size);
       if (!std::equal(types.begin(), types.end(), segments.begin(), segments.end())) continue;
+      if (words != call["word_slots"].Ints() || labels != call["label_slots"].Ints()) continue;
       Tensors outputs;
       for (const auto& [name, output] : call["outputs"].AsObject()) {
+        const std::string& key = name;
         Tensor& tensor = outputs[name];
         for (const Json& value : output["values"].AsArray()) tensor.floats.push_back(static_cast<float>(value.AsDouble()));
         for (const Json& length : output["shape"].AsArray()) tensor.shape.push_back(length.AsInt());
-        if (signature.tokens && tensor.shape.size() > 1 && tensor.shape[1] == static_cast<int64_t>(size)) {
+        if (signature.tokens && !words.empty()) {
+          const auto described = std::find_if(signature.outputs.begin(), signature.outputs.end(), [&](const auto& info) { return info.name == key; });
+          tensor = PaddedSpans(tensor, described->shape);
+        } else if (signature.tokens && tensor.shape.size() > 1 && tensor.shape[1] == static_cast<int64_t>(size)) {
           tensor.floats.resize(tensor.floats.size() / size * *signature.tokens);
         }
       }
@@ -483,25 +507,27 @@ Json Classified(TextModel& model, const Json& inputs, const Json& options) {
   return LabelsOf(model.Classify(inputs["text"].AsString(), settings, inputs["pair"].AsString()));
 }
 
+// Names as a list, or separated by commas.
+std::vector<std::string> NamesOf(const Json& given) {
+  if (!given.IsString()) return given.Strings();
+  std::vector<std::string> names;
+  std::istringstream text(given.AsString());
+  for (std::string name; std::getline(text, name, ',');) {
+    const size_t start = name.find_first_not_of(' ');
+    names.push_back(start == std::string::npos ? "" : name.substr(start, name.find_last_not_of(' ') - start + 1));
+  }
+  return names;
+}
+
 Json ZeroShot(TextModel& model, const Json& inputs, const Json& options) {
   ZeroShotOptions settings;
   settings.hypothesis_template = options.String("hypothesis_template", settings.hypothesis_template);
   settings.multi_label = options.Bool("multi_label", false);
   settings.combine = options.String("combine", "mean");
   settings.length = LengthOf(options);
-  std::vector<std::string> labels;
-  if (options["candidate_labels"].IsString()) {
-    std::istringstream names(options["candidate_labels"].AsString());
-    for (std::string name; std::getline(names, name, ',');) {
-      const size_t start = name.find_first_not_of(' ');
-      labels.push_back(start == std::string::npos ? "" : name.substr(start, name.find_last_not_of(' ') - start + 1));
-    }
-  } else {
-    labels = options["candidate_labels"].Strings();
-  }
   std::vector<std::string> names;
   Json::Array scores;
-  for (const Label& label : model.ClassifyZeroShot(inputs.AsString(), labels, settings)) {
+  for (const Label& label : model.ClassifyZeroShot(inputs.AsString(), NamesOf(options["candidate_labels"]), settings)) {
     names.push_back(label.label);
     scores.push_back(label.score);
   }
@@ -578,6 +604,20 @@ Json Entities(TextModel& model, const Json& inputs, const Json& options) {
   return rows;
 }
 
+Json NamedEntities(TextModel& model, const Json& inputs, const Json& options) {
+  SpanOptions settings;
+  if (options.Has("threshold")) settings.threshold = options["threshold"].AsDouble();
+  settings.flat_ner = options.Bool("flat_ner", true);
+  settings.multi_label = options.Bool("multi_label", false);
+  settings.truncation = options.Bool("truncation", false);
+  Json::Array rows;
+  for (const Entity& each : model.Entities(inputs.AsString(), NamesOf(options["labels"]), settings)) {
+    rows.push_back(Json::Object{
+        {"entity_group", each.entity}, {"score", each.score}, {"word", each.word}, {"start", each.start}, {"end", each.end}});
+  }
+  return rows;
+}
+
 Json Answers(TextModel& model, const Json& inputs, const Json& options) {
   AnswerOptions settings;
   settings.top_k = static_cast<int>(options.Int("top_k", 1));
@@ -621,7 +661,8 @@ using Task = Json (*)(TextModel&, const Json&, const Json&);
 const std::map<std::string, Task> kTasks = {{"text-classification", Classified}, {"zero-shot-classification", ZeroShot},
                                             {"text-ranking", Ranking},           {"sentence-similarity", Similarities},
                                             {"feature-extraction", Extracted},   {"fill-mask", Filled},
-                                            {"token-classification", Entities},  {"question-answering", Answers}};
+                                            {"token-classification", Entities},  {"question-answering", Answers},
+                                            {"zero-shot-token-classification", NamedEntities}};
 
 // Answers a call; `pieces` and `reason` are filled for texts that are generated.
 Json Answered(TextModel& model, const Json& call, Json::Array& pieces, std::string& reason) {

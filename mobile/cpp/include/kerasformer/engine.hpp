@@ -19,6 +19,7 @@ struct TensorInfo {
   std::vector<int64_t> shape;  // -1 for a dimension of any size
   std::string continues;       // for an output: the input whose next state it is
   bool in_place = false;       // for such an output: whether it may share a buffer with that input
+  int fill = 0;                // for an input of integers: what fills the rest of a fixed length
 };
 
 // A function of a model file.

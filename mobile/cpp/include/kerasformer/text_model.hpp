@@ -70,6 +70,13 @@ struct EntityOptions {
   Length length = {};
 };
 
+struct SpanOptions {
+  double threshold = 0.5;    // the probability that an entity exceeds
+  bool flat_ner = true;      // whether entities do not overlap; otherwise, one may lie within another
+  bool multi_label = false;  // whether one span may be of several types
+  bool truncation = false;   // omits the last words of a text that is too long
+};
+
 struct Answer {
   double score;
   int start, end;  // in characters
@@ -156,6 +163,9 @@ class TextModel {
 
   // Named entities, or the labels of tokens.
   std::vector<Entity> Tokens(std::string_view text, const EntityOptions& options = {});
+
+  // Entities of types that are named in the call, with a model of GLiNER, which reads the names before the text.
+  std::vector<Entity> Entities(std::string_view text, const std::vector<std::string>& labels, const SpanOptions& options = {});
 
   // The best answers to a question in a context, the best first; an empty one stands for "no answer".
   std::vector<Answer> AnswerQuestion(std::string_view question, std::string_view context, const AnswerOptions& options = {});

@@ -70,6 +70,10 @@ class Tokenizer {
   Encoding Encode(std::string_view text, std::optional<std::string_view> pair = std::nullopt,
                   bool add_special_tokens = true) const;
 
+  // The tokens of the words of a text, of which each is tokenized by itself (`is_split_into_words` in Python). `word_ids` are the
+  // indices of these words; offsets count from the start of a word.
+  Encoding EncodeWords(const std::vector<std::string>& words, bool add_special_tokens = true) const;
+
   // The text of ids; ids that the vocabulary lacks are skipped.
   std::string Decode(const std::vector<int>& ids, bool skip_special_tokens = false) const;
 

@@ -20,7 +20,7 @@ std::vector<TensorInfo> TensorsOf(const Json& json) {
   std::vector<TensorInfo> tensors;
   for (const auto& [name, each] : json.AsObject()) {
     TensorInfo info{name, each["dtype"].AsString(), each.String("kind", ""), {}, each.String("continues", ""),
-                    each.Bool("in_place", false)};
+                    each.Bool("in_place", false), static_cast<int>(each.Int("default", 0))};
     for (const Json& size : each["shape"].AsArray()) info.shape.push_back(size.IsInteger() ? size.AsInt() : -1);
     tensors.push_back(std::move(info));
   }

@@ -40,7 +40,7 @@ void Add(const Signature& signature, const Values& values, int padding, Tensors&
     Tensor tensor;
     tensor.integers = found->second;
     if (!info.shape.empty() && info.shape.back() > static_cast<int64_t>(tensor.integers.size())) {
-      tensor.integers.resize(info.shape.back(), info.kind == "ids" ? padding : 0);
+      tensor.integers.resize(info.shape.back(), info.kind == "ids" ? padding : info.fill);
     }
     const auto size = static_cast<int64_t>(tensor.integers.size());
     tensor.shape = info.shape.size() == 1 ? std::vector<int64_t>{size} : std::vector<int64_t>{1, size};
@@ -303,22 +303,48 @@ class DynamicStepModel : public BundleStepModel {
   }
 };
 
+// Whether an input of a kind has room for values.
+bool Holds(const Signature& signature, const std::string& kind, const std::vector<int64_t>& values) {
+  const TensorInfo* info = signature.Input(kind);
+  return info && (info->shape.back() < 0 || info->shape.back() >= static_cast<int64_t>(values.size()));
+}
+
+// The scores `(W, K, C)` of spans that begin with one of the words, for the labels.
+std::vector<float> WithoutPadding(const std::vector<float>& scores, const std::vector<int64_t>& shape, size_t words, size_t labels) {
+  const size_t rows = words * shape.at(2), columns = shape.at(3);
+  std::vector<float> kept;
+  for (size_t row = 0; row < rows; ++row) kept.insert(kept.end(), scores.begin() + row * columns, scores.begin() + row * columns + labels);
+  return kept;
+}
+
 }  // namespace
 
-std::map<std::string, std::vector<float>> Forward(Engine& engine, const Manifest& manifest, const Encoding& tokens) {
-  const Signature& signature = Smallest(manifest.OfRole("forward"), tokens.size(), "text");
+std::map<std::string, std::vector<float>> Forward(Engine& engine, const Manifest& manifest, const Encoding& tokens, const Slots& slots) {
+  auto signatures = manifest.OfRole("forward");
+  const bool finds_spans = !slots.words.empty();
+  if (finds_spans) {
+    const auto is_short = [&](const Signature* each) { return !Holds(*each, "word_slots", slots.words) || !Holds(*each, "label_slots", slots.labels); };
+    signatures.erase(std::remove_if(signatures.begin(), signatures.end(), is_short), signatures.end());
+  }
+  const Signature& signature = Smallest(signatures, tokens.size(), "text");
   Tensors inputs;
   Add(signature,
       {{"ids", {tokens.ids.begin(), tokens.ids.end()}},
        {"mask", std::vector<int64_t>(tokens.size(), 1)},
-       {"segments", {tokens.type_ids.begin(), tokens.type_ids.end()}}},
+       {"segments", {tokens.type_ids.begin(), tokens.type_ids.end()}},
+       {"word_slots", slots.words},
+       {"label_slots", slots.labels}},
       PaddingOf(manifest.info), inputs);
   // Outputs with an entry for each token have a third axis, except the scores of tokens as the start or end of an answer.
   const bool scores_tokens = manifest.info.String("task", "") == "question-answering";
   std::map<std::string, std::vector<float>> outputs;
   for (auto& [name, tensor] : engine.Run(signature, std::move(inputs), {})) {
     std::vector<float>& values = outputs[name] = std::move(tensor.floats);
-    if (signature.tokens && (tensor.shape.size() > 2 || scores_tokens)) values.resize(values.size() / *signature.tokens * tokens.size());
+    if (finds_spans) {
+      values = WithoutPadding(values, tensor.shape, slots.words.size(), slots.labels.size());
+    } else if (signature.tokens && (tensor.shape.size() > 2 || scores_tokens)) {
+      values.resize(values.size() / *signature.tokens * tokens.size());
+    }
     for (const float value : values) {
       if (std::isfinite(value)) continue;
       throw InputError("The model's output for a text is not finite. Expected: finite numbers. Received: " + std::to_string(value) +

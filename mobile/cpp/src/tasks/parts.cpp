@@ -72,7 +72,9 @@ std::vector<std::vector<Encoding>> TextModel::Parts::ChunksOfPairs(std::string_v
   return pairs;
 }
 
-TextModel::Parts::Outputs TextModel::Parts::Forward(const Encoding& tokens) const { return kerasformer::Forward(*engine, manifest, tokens); }
+TextModel::Parts::Outputs TextModel::Parts::Forward(const Encoding& tokens, const Slots& slots) const {
+  return kerasformer::Forward(*engine, manifest, tokens, slots);
+}
 
 std::vector<TextModel::Parts::Outputs> TextModel::Parts::Forward(const std::vector<Encoding>& chunks) const {
   std::vector<Outputs> outputs;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "decoding/decoding.hpp"
+#include "engines/models.hpp"
 #include "kerasformer/text_model.hpp"
 
 namespace kerasformer {
@@ -36,7 +37,7 @@ struct TextModel::Parts {
 
   using Outputs = std::map<std::string, std::vector<float>>;
   std::vector<Outputs> Forward(const std::vector<Encoding>& chunks) const;
-  Outputs Forward(const Encoding& tokens) const;
+  Outputs Forward(const Encoding& tokens, const Slots& slots = {}) const;
 };
 
 // The values of a text from those of its chunks: their mean, weighted by numbers of tokens without special tokens, or the

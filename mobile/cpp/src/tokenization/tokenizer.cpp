@@ -40,6 +40,14 @@ Spaces SpacesOf(std::string_view token) {
   return spaces;
 }
 
+// Adds the tokens of a text, without what a template decides.
+void Add(const Encoding& tokens, Encoding& result) {
+  result.ids.insert(result.ids.end(), tokens.ids.begin(), tokens.ids.end());
+  result.offsets.insert(result.offsets.end(), tokens.offsets.begin(), tokens.offsets.end());
+  result.word_ids.insert(result.word_ids.end(), tokens.word_ids.begin(), tokens.word_ids.end());
+  result.sequence_ids.insert(result.sequence_ids.end(), tokens.sequence_ids.begin(), tokens.sequence_ids.end());
+}
+
 }  // namespace
 
 struct Tokenizer::Parts {
@@ -91,6 +99,9 @@ struct Tokenizer::Parts {
 
   // Adds the tokens of one text, without special tokens around it.
   void Tokenize(std::string_view text, int sequence, Encoding& tokens) const {
+    if (!IsValidUtf8(text)) {
+      throw InputError("a text is not valid UTF-8. Expected: Unicode in UTF-8, without surrogates. Decode its bytes first");
+    }
     const Aligned whole = Aligned::Of(text);
     int word = 0;
     for (const Section& section : plain.Split(text)) {
@@ -151,6 +162,27 @@ struct Tokenizer::Parts {
     tokens.offsets.push_back(offsets);
     tokens.word_ids.push_back(word);
     tokens.sequence_ids.push_back(0);
+  }
+
+  // The tokens of one or two texts, with special tokens around them.
+  Encoding Joined(const Encoding (&texts)[2], bool is_pair, bool add_special_tokens) const {
+    const std::vector<TemplatePart> plain = {{{}, 0, 0}, {{}, 1, post.one_segment ? 0 : 1}};
+    Encoding result;
+    for (const TemplatePart& part : !add_special_tokens ? plain : is_pair ? post.pair : post.single) {
+      if (part.sequence >= 0) {
+        Add(texts[part.sequence], result);
+        result.special_tokens_mask.resize(result.size(), 0);
+      } else {
+        result.ids.insert(result.ids.end(), part.ids.begin(), part.ids.end());
+        result.offsets.resize(result.size());
+        result.word_ids.resize(result.size(), -1);
+        result.sequence_ids.resize(result.size(), -1);
+        result.special_tokens_mask.resize(result.size(), 1);
+      }
+      result.type_ids.resize(result.size(), part.type_id);
+    }
+    for (size_t index = 0; index < result.size(); ++index) result.positions.push_back(static_cast<int>(index));
+    return result;
   }
 
   // Throws if an unknown token contains characters that were removed from the vocabulary.
@@ -227,36 +259,20 @@ Tokenizer Tokenizer::Open(const std::string& folder, const std::string& file) {
 
 Encoding Tokenizer::Encode(std::string_view text, std::optional<std::string_view> pair, bool add_special_tokens) const {
   Encoding texts[2];
-  const std::optional<std::string_view> given[2] = {text, pair};
-  for (int sequence = 0; sequence < 2; ++sequence) {
-    if (!given[sequence]) continue;
-    if (!IsValidUtf8(*given[sequence])) {
-      throw InputError("a text is not valid UTF-8. Expected: Unicode in UTF-8, without surrogates. Decode its bytes first");
-    }
-    parts_->Tokenize(*given[sequence], sequence, texts[sequence]);
+  parts_->Tokenize(text, 0, texts[0]);
+  if (pair) parts_->Tokenize(*pair, 1, texts[1]);
+  return parts_->Joined(texts, pair.has_value(), add_special_tokens);
+}
+
+Encoding Tokenizer::EncodeWords(const std::vector<std::string>& words, bool add_special_tokens) const {
+  Encoding texts[2];
+  for (size_t index = 0; index < words.size(); ++index) {
+    Encoding word;
+    parts_->Tokenize(words[index], 0, word);
+    std::fill(word.word_ids.begin(), word.word_ids.end(), static_cast<int>(index));
+    Add(word, texts[0]);
   }
-  const PostProcessor& post = parts_->post;
-  const std::vector<TemplatePart> plain = {{{}, 0, 0}, {{}, 1, post.one_segment ? 0 : 1}};
-  Encoding result;
-  for (const TemplatePart& part : !add_special_tokens ? plain : pair ? post.pair : post.single) {
-    if (part.sequence >= 0) {
-      const Encoding& tokens = texts[part.sequence];
-      result.ids.insert(result.ids.end(), tokens.ids.begin(), tokens.ids.end());
-      result.offsets.insert(result.offsets.end(), tokens.offsets.begin(), tokens.offsets.end());
-      result.word_ids.insert(result.word_ids.end(), tokens.word_ids.begin(), tokens.word_ids.end());
-      result.sequence_ids.insert(result.sequence_ids.end(), tokens.sequence_ids.begin(), tokens.sequence_ids.end());
-      result.special_tokens_mask.resize(result.size(), 0);
-    } else {
-      result.ids.insert(result.ids.end(), part.ids.begin(), part.ids.end());
-      result.offsets.resize(result.size());
-      result.word_ids.resize(result.size(), -1);
-      result.sequence_ids.resize(result.size(), -1);
-      result.special_tokens_mask.resize(result.size(), 1);
-    }
-    result.type_ids.resize(result.size(), part.type_id);
-  }
-  for (size_t index = 0; index < result.size(); ++index) result.positions.push_back(static_cast<int>(index));
-  return result;
+  return parts_->Joined(texts, false, add_special_tokens);
 }
 
 std::string Tokenizer::Decode(const std::vector<int>& ids, bool skip_special_tokens) const {
