@@ -17,10 +17,11 @@ import pytest
 
 import kerasformer as kf
 from kerasformer import telemetry
+from kerasformer.basics.tasks import ZERO_SHOT_TOKENS
 from kerasformer.export.card import in_apps
 from kerasformer.tokenization.chat_templates.rendering import render
 from tests.code_blocks import blocks
-from tests.core.export.text_models import LENGTHS, ROWS, shared_bundle, size_options
+from tests.core.export.text_models import LENGTHS, ROWS, SpanRow, shared_bundle, size_options
 from tests.foreign.environments import HOME, need
 from tests.mobile.cards import CASES, codes, section, shipped
 
@@ -152,6 +153,10 @@ CALLS: dict[str, list[tuple[object, dict[str, object]]]] = {
         ("Anna lives in Rome.", {"aggregation_strategy": "simple"}),
         ("word " * 90, {"stride": 9}),
     ],
+    ZERO_SHOT_TOKENS: [
+        ("Ännchen 🙂 lives in Rome.", {"labels": ["person", "city"], "threshold": 0.4}),
+        ("word " * 21, {"labels": ["person"], "truncation": True}),
+    ],
     "sentence-similarity": [("A fine film.", {}), (["Rain", ""], {})],
     "text-generation": [
         ("Once upon a time", {"max_new_tokens": 12}),
@@ -165,6 +170,7 @@ CALLS: dict[str, list[tuple[object, dict[str, object]]]] = {
 }
 BUNDLES = [
     ("bert", "token-classification", "onnx"),
+    ("bert", ZERO_SHOT_TOKENS, "tflite"),
     ("gpt2", "text-generation", "tflite"),
     ("t5", "text2text-generation", "onnx"),
     *(
@@ -182,7 +188,7 @@ BUNDLES = [
 @pytest.mark.parametrize(("model_type", "task", "format_"), BUNDLES)
 def test_bundles(run, tmp_path, model_type, task, format_):
     """The engines run real bundles, of the files that an app ships; Python packages take the place of the runtimes."""
-    row = next(row for row in ROWS.values() if (row.model_type, row.task) == (model_type, task))
+    row = next(row for row in (*ROWS.values(), SpanRow()) if (row.model_type, row.task) == (model_type, task))
     model = row.model()
     folder = tmp_path / "bundle"
     kf.export.export(model, folder, format_, "none", **size_options(model, format_, LENGTHS, 48))

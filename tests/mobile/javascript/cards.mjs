@@ -14,10 +14,11 @@ const [tokenizers, jinja] = await Promise.all(paths.map((path) => import(new URL
 /** An encoder whose outputs are the same numbers for each text. */
 function patterned({ signatures, info }) {
   const [{ outputs }] = Object.values(signatures);
-  // The first axis is the batch; names are lengths.
-  const size = ([, ...shape], count) => shape.reduce((product, each) => product * (Number(each) || count), 1);
-  const run = async ({ ids }) => {
-    const values = (shape) => Float32Array.from({ length: size(shape, ids.length) }, (_, index) => (index * 7) % 5);
+  const run = async ({ ids, word_slots: words, label_slots: labels }) => {
+    // The first axis is the batch; names are lengths.
+    const lengths = { num_words: words?.length, num_labels: labels?.length };
+    const size = ([, ...shape]) => shape.reduce((product, each) => product * (Number(each) || (lengths[each] ?? ids.length)), 1);
+    const values = (shape) => Float32Array.from({ length: size(shape) }, (_, index) => (index * 7) % 5);
     return Object.fromEntries(Object.entries(outputs).map(([name, { shape }]) => [name, values(shape)]));
   };
   return { maxLength: info.max_length, run, memory: () => 0, close: () => {} };

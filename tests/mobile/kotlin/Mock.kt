@@ -138,17 +138,30 @@ class RecordedEngine(private val bundle: Bundle, private val rows: List<JsonObje
         val (ids, mask) = ints("ids")!! to ints("mask")!!
         val real = ids.indices.filter { mask[it] == 1 }
         val types = ints("segments")?.let { all -> real.map { all[it] } }?.takeIf { all -> all.any { it != 0 } }
-        val row = rows.find { numbers(it["ids"]) == real.map { id -> ids[id] } && (it["types"]?.let(::numbers) ?: types) == types }
+        val (words, labels) = listOf("word_slots", "label_slots").map { kind -> ints(kind)?.filter { it >= 0 } }
+        val row = rows.find {
+            numbers(it["ids"]) == real.map { id -> ids[id] } && (it["types"]?.let(::numbers) ?: types) == types &&
+                it["word_slots"]?.let(::numbers) == words && it["label_slots"]?.let(::numbers) == labels
+        }
             ?: error("no recorded outputs for the ids ${real.map { ids[it] }} and types $types")
         return row.child("outputs")!!.mapValues { (name, output) ->
             @Suppress("UNCHECKED_CAST")
             val fields = output as JsonObject
             val shape = numbers(fields["shape"])
             val values = (fields["values"] as List<*>).map { (it as Number).toFloat() }
+            if (words != null) return@mapValues spans(described.outputs.getValue(name).shape, shape, values)
             val perToken = shape.size > 2 || name == "start_logits" || name == "end_logits"
             if (!perToken) FloatTensor(shape.toIntArray(), values.toFloatArray())
             else FloatTensor((listOf(1, ids.size) + shape.drop(2)).toIntArray(), values.toFloatArray().copyOf(values.size / real.size * ids.size))
         }
+    }
+
+    /** Scores of spans with zeros for padding, up to the fixed numbers of words and labels. */
+    private fun spans(fixed: IntArray, shape: List<Int>, values: List<Float>): FloatTensor {
+        val (words, widths, labels) = (1..3).map { if (fixed[it] < 0) shape[it] else fixed[it] }
+        val padded = FloatArray(words * widths * labels)
+        values.forEachIndexed { index, value -> padded[index / shape[3] * labels + index % shape[3]] = value }
+        return FloatTensor(intArrayOf(1, words, widths, labels), padded)
     }
 
     private fun numbers(value: Any?): List<Int> = (value as List<*>).map { (it as Number).toInt() }

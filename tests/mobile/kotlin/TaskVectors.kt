@@ -75,8 +75,7 @@ class TaskVectors(private val folder: File, private val report: (String) -> Unit
             "text-classification" -> model.classify(text, inputs.asObject()?.text("pair"), if ("top_k" in options) topK else 1, combining(combine, Combine.MEAN), length)
                 .map { mapOf("label" to it.label, "score" to it.score) }
             "zero-shot-classification" -> {
-                val given = options["candidate_labels"]
-                val labels = if (given is String) given.split(",").map { it.trim() } else (given as List<*>).map { it.toString() }
+                val labels = names(options["candidate_labels"])
                 val template = options.text("hypothesis_template") ?: "This example is {}."
                 val found = model.classifyZeroShot(text, labels, template, options.flag("multi_label"), combining(combine, Combine.MEAN), length)
                 mapOf("sequence" to text, "labels" to found.map { it.label }, "scores" to found.map { it.score })
@@ -89,6 +88,11 @@ class TaskVectors(private val folder: File, private val report: (String) -> Unit
                 val aggregation = Aggregation.valueOf((options.text("aggregation_strategy") ?: "none").uppercase())
                 val ignored = options["ignore_labels"]?.let { texts(it).toSet() } ?: setOf("O")
                 model.tokens(text, aggregation, ignored, CombineEntities.valueOf((combine ?: "tokens").uppercase()), length).map(::entity)
+            }
+            "zero-shot-token-classification" -> {
+                val threshold = (options["threshold"] as Number?)?.toDouble() ?: 0.5
+                model.entities(text, names(options["labels"]), threshold, options.flag("flat_ner", true), options.flag("multi_label"), length.truncation)
+                    .map(::entity)
             }
             "question-answering" -> {
                 val (question, context) = inputs.asObject()!!.run { text("question")!! to text("context")!! }
@@ -143,6 +147,9 @@ class TaskVectors(private val folder: File, private val report: (String) -> Unit
     }
 
     private fun combining(name: String?, default: Combine): Combine = name?.let { Combine.valueOf(it.uppercase()) } ?: default
+
+    /** Names as a list, or separated by commas. */
+    private fun names(value: Any?): List<String> = if (value is String) value.split(",").map { it.trim() } else texts(value)
 
     private fun texts(value: Any?): List<String> = (value as List<*>).map { it.toString() }
 

@@ -163,4 +163,7 @@ class TensorInfo internal constructor(config: Map<String, Any?>) {
     internal val kind: String? = config.text("kind")
     val continues: String? = config.text("continues")
     internal val margin: Int? = config.int("margin")
+
+    /** Of an input of integers: what fills the rest of a fixed length. */
+    internal val fill: Int = config.int("default") ?: 0
 }

@@ -35,6 +35,7 @@ import kerasformer.tasks.features
 import kerasformer.tasks.fillings
 import kerasformer.tasks.languageCodes
 import kerasformer.tasks.named
+import kerasformer.tasks.namedEntities
 import kerasformer.tasks.plain
 import kerasformer.tasks.rankEmbeddings
 import kerasformer.tasks.rankPairs
@@ -103,6 +104,21 @@ class TextModel private constructor(private val runtime: Runtime, private val en
         text: String, aggregation: Aggregation = Aggregation.NONE, ignoreLabels: Set<String> = setOf("O"),
         combine: CombineEntities = CombineEntities.TOKENS, length: LongText = LongText(),
     ): List<Entity> = run { it.entities(text, aggregation, ignoreLabels, combine, length) }
+
+    /**
+     * Entities of types that are named here, with a model of GLiNER, which reads the names before the text.
+     *
+     * @param labels Names of the types in plain words.
+     * @param threshold Probability that an entity exceeds.
+     * @param flatNer Whether entities do not overlap; otherwise, one may lie within another.
+     * @param multiLabel Whether one span may be of several types.
+     * @param truncation Whether the last words of a text that is too long are omitted.
+     * @throws CapacityError The text is too long, there are more types than the model reads, or their names leave no space for a text.
+     */
+    suspend fun entities(
+        text: String, labels: List<String>, threshold: Double = 0.5, flatNer: Boolean = true, multiLabel: Boolean = false,
+        truncation: Boolean = false,
+    ): List<Entity> = run { it.namedEntities(text, labels, threshold, flatNer, multiLabel, truncation) }
 
     /**
      * The most probable answers to a question in a text, which is read in overlapping chunks.

@@ -5,9 +5,13 @@ import kerasformer.BundleError
 import kerasformer.CapacityError
 import kerasformer.InputError
 import kerasformer.Signature
+import kerasformer.TensorInfo
 import kerasformer.repr
 import kerasformer.text
 import kerasformer.tokenization.Encoding
+
+/** The slots of the first tokens of words, and of the tokens that mark labels, for a model that finds spans. */
+internal class Slots(val words: IntArray, val labels: IntArray)
 
 /** An encoder: reads a text of any length in ONNX, and of some lengths in TFLite. */
 internal class Forward(private val bundle: Bundle, private val engine: Engine) {
@@ -17,26 +21,46 @@ internal class Forward(private val bundle: Bundle, private val engine: Engine) {
     private val scoresTokens = bundle.info.text("task") == "question-answering"
 
     /**
-     * The outputs for a text by name; those with an entry for each token have none for padding.
+     * The outputs for a text by name; those with an entry for each token, word or label have none for padding.
      *
      * @throws CapacityError The text is longer than the model reads.
      * @throws InputError An output is not finite.
      */
-    fun run(tokens: Encoding): Map<String, FloatArray> {
+    fun run(tokens: Encoding, slots: Slots? = null): Map<String, FloatArray> {
         val count = tokens.size
-        val (name, signature) = shortest(signatures, count, "text")
-        val size = signature.tokens ?: count
-        val shape = intArrayOf(1, size)
-        val values = mapOf(
-            "ids" to padded(tokens.ids, size, bundle.padding), "mask" to padded(IntArray(count) { 1 }, size, 0),
-            "segments" to padded(tokens.typeIds, size, 0),
-        )
-        val outputs = engine.run(name, integers(signature, values.mapValues { IntTensor(shape, it.value) }), signature.outputs.keys)
+        val further = if (slots == null) mapOf() else mapOf("word_slots" to slots.words, "label_slots" to slots.labels)
+        val (name, signature) = shortest(signatures.filter { holds(it.value, further) }, count, "text")
+        val values = mapOf("ids" to tokens.ids, "mask" to IntArray(count) { 1 }, "segments" to tokens.typeIds) + further
+        val inputs = signature.inputs.mapNotNull { (input, info) -> values[info.kind]?.let { input to tensor(info, it) } }.toMap()
+        val outputs = engine.run(name, inputs, signature.outputs.keys)
         return outputs.mapValues { (output, tensor) ->
-            val read = tensor.use { it.floats() }
+            val (read, shape) = tensor.use { it.floats() to it.shape }
             val hasPadding = signature.tokens != null && (signature.outputs.getValue(output).shape.size > 2 || scoresTokens)
-            checkFinite(output, if (hasPadding) read.copyOf(read.size / size * count) else read)
+            val kept = when {
+                slots != null -> withoutPadding(read, shape, slots)
+                hasPadding -> read.copyOf(read.size / signature.tokens!! * count)
+                else -> read
+            }
+            checkFinite(output, kept)
         }
+    }
+
+    /** Whether the inputs of some kinds have room for values. */
+    private fun holds(signature: Signature, values: Map<String, IntArray>): Boolean = values.all { (kind, row) ->
+        signature.inputsOf(kind).all { name -> signature.inputs.getValue(name).shape.last().let { it < 0 || it >= row.size } }
+    }
+
+    /** Integers, padded to the length of an input. */
+    private fun tensor(info: TensorInfo, values: IntArray): IntTensor {
+        val size = info.shape.last().takeIf { it >= 0 } ?: values.size
+        return IntTensor(intArrayOf(1, size), padded(values, size, if (info.kind == "ids") bundle.padding else info.fill))
+    }
+
+    /** The scores `(W, K, C)` of spans that begin with one of the words, for the labels. */
+    private fun withoutPadding(scores: FloatArray, shape: IntArray, slots: Slots): FloatArray {
+        val (widths, columns) = shape.takeLast(2)
+        val labels = slots.labels.size
+        return FloatArray(slots.words.size * widths * labels) { scores[it / labels * columns + it % labels] }
     }
 
     private fun checkFinite(name: String, values: FloatArray): FloatArray {

@@ -13,6 +13,7 @@ import kerasformer.decoding.Step
 import kerasformer.engine.DynamicStep
 import kerasformer.engine.Engine
 import kerasformer.engine.Forward
+import kerasformer.engine.Slots
 import kerasformer.engine.StaticStep
 import kerasformer.int
 import kerasformer.repr
@@ -46,6 +47,8 @@ internal class Runtime(val bundle: Bundle, val tokenizer: Tokenizer, engine: Eng
 
     fun encode(text: String, pair: String? = null): Encoding = tokenizer.encode(text, pair).also(::checkKnown)
 
+    fun encodeWords(words: List<String>): Encoding = tokenizer.encodeWords(words).also(::checkKnown)
+
     /** Checks that all tokens are in the vocabulary of the model. */
     private fun checkKnown(tokens: Encoding) {
         val size = info.int("vocab_size") ?: 0
@@ -61,6 +64,12 @@ internal class Runtime(val bundle: Bundle, val tokenizer: Tokenizer, engine: Eng
     suspend fun outputs(chunks: List<Encoding>): List<Map<String, FloatArray>> = chunks.map { chunk ->
         currentCoroutineContext().ensureActive()
         forward!!.run(chunk)
+    }
+
+    /** The outputs for a text whose words and labels have slots. */
+    suspend fun outputs(tokens: Encoding, slots: Slots): Map<String, FloatArray> {
+        currentCoroutineContext().ensureActive()
+        return forward!!.run(tokens, slots)
     }
 
     private companion object {

@@ -76,9 +76,27 @@ class Tokenizer internal constructor(content: Map<String, Any?>, internal val se
      * @param special Whether special tokens are added.
      * @throws InputError The text is not valid Unicode, or contains characters that were removed from the vocabulary.
      */
-    fun encode(text: String, pair: String? = null, special: Boolean = true): Encoding {
-        val texts = listOfNotNull(text, pair).map(::tokensOf)
-        val template = postProcessor.template(pair != null, special)
+    fun encode(text: String, pair: String? = null, special: Boolean = true): Encoding = joined(listOfNotNull(text, pair).map(::tokensOf), special)
+
+    /**
+     * The tokens of the words of a text, of which each is tokenized by itself (`is_split_into_words` in Python).
+     *
+     * @param special Whether special tokens are added.
+     * @return Tokens whose [Encoding.wordIds] are the indices of these words, and whose offsets count from the start of a word.
+     * @throws InputError As for [encode].
+     */
+    fun encodeWords(words: List<String>, special: Boolean = true): Encoding {
+        val tokens = TextTokens(words.size * 2 + 8)
+        words.forEachIndexed { word, text ->
+            val found = tokensOf(text)
+            for (index in 0 until found.size) tokens.add(found.ids[index], found.starts[index], found.ends[index], word)
+        }
+        return joined(listOf(tokens), special)
+    }
+
+    /** The tokens of one or two texts, with special tokens around them. */
+    private fun joined(texts: List<TextTokens>, special: Boolean): Encoding {
+        val template = postProcessor.template(texts.size > 1, special)
         val encoding = Encoding(template.sumOf { if (it.sequence < 0) 1 else texts[it.sequence].size })
         var position = 0
         for (part in template) {
