@@ -155,7 +155,7 @@ CALLS: dict[str, list[tuple[object, dict[str, object]]]] = {
     ],
     ZERO_SHOT_TOKENS: [
         ("Ännchen 🙂 lives in Rome.", {"labels": ["person", "city"], "threshold": 0.4}),
-        ("word " * 21, {"labels": ["person"], "truncation": True}),
+        ("Rain", {"labels": ["sea"], "threshold": 0.0, "flat_ner": False}),
     ],
     "sentence-similarity": [("A fine film.", {}), (["Rain", ""], {})],
     "text-generation": [

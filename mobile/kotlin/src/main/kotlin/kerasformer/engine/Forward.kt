@@ -30,6 +30,7 @@ internal class Forward(private val bundle: Bundle, private val engine: Engine) {
         val count = tokens.size
         val further = if (slots == null) mapOf() else mapOf("word_slots" to slots.words, "label_slots" to slots.labels)
         val (name, signature) = shortest(signatures.filter { holds(it.value, further) }, count, "text")
+        val size = signature.tokens ?: count
         val values = mapOf("ids" to tokens.ids, "mask" to IntArray(count) { 1 }, "segments" to tokens.typeIds) + further
         val inputs = signature.inputs.mapNotNull { (input, info) -> values[info.kind]?.let { input to tensor(info, it) } }.toMap()
         val outputs = engine.run(name, inputs, signature.outputs.keys)
@@ -38,7 +39,7 @@ internal class Forward(private val bundle: Bundle, private val engine: Engine) {
             val hasPadding = signature.tokens != null && (signature.outputs.getValue(output).shape.size > 2 || scoresTokens)
             val kept = when {
                 slots != null -> withoutPadding(read, shape, slots)
-                hasPadding -> read.copyOf(read.size / signature.tokens!! * count)
+                hasPadding -> read.copyOf(read.size / size * count)
                 else -> read
             }
             checkFinite(output, kept)

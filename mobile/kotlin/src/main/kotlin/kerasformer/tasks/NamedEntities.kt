@@ -82,7 +82,7 @@ private fun checkTypes(labels: List<String>, spans: JsonObject) {
     )
 }
 
-/** A letter, a digit or an underscore, `\\w` of Python's patterns. */
+/** A letter, a digit or an underscore, `\w` of Python's patterns. */
 private fun isOfWord(char: Int): Boolean = Character.isLetter(char) || char == '_'.code || Character.getType(char).toByte() in NUMBERS
 
 private val NUMBERS = listOf(Character.DECIMAL_DIGIT_NUMBER, Character.LETTER_NUMBER, Character.OTHER_NUMBER)
@@ -90,7 +90,7 @@ private val NUMBERS = listOf(Character.DECIMAL_DIGIT_NUMBER, Character.LETTER_NU
 /** A space of Python's patterns. */
 private fun isSpace(char: Int): Boolean = Unicode.isSpace(char) || char in 0x1C..0x1F
 
-/** The words of a text, perhaps with hyphens, and other characters that are no spaces: `\\w+(?:[-_]\\w+)*|\\S` in Python. */
+/** The words of a text, perhaps with hyphens, and other characters that are no spaces: `\w+(?:[-_]\w+)*|\S` in Python. */
 private fun wordsOf(text: String): List<TextWord> {
     val chars = text.toCodePoints()
     val words = ArrayList<TextWord>()
