@@ -167,6 +167,8 @@ public struct TensorInfo: Sendable {
     public let continues: String?
     let kind: String
     let margin: Int?
+    /// Of an input of integers: what fills the rest of a fixed length.
+    let fill: Int
 
     init(_ config: JSON) {
         shape = config.list("shape").map { $0.int ?? -1 }
@@ -174,6 +176,7 @@ public struct TensorInfo: Sendable {
         continues = config["continues"].string
         kind = config.text("kind")
         margin = config["margin"].int
+        fill = config["default"].int ?? 0
     }
 }
 

@@ -81,6 +81,21 @@ final class TaskTests: XCTestCase {
         func objects(_ documents: [RankedDocument]) -> JSON {
             .array(documents.map { ["corpus_id": .int($0.index), "score": .double($0.score)] })
         }
+        /// Names as a list, or separated by commas.
+        func names(_ value: JSON) -> [String] {
+            value.string.map { $0.components(separatedBy: ",").map { $0.trimmingCharacters(in: .whitespaces) } }
+                ?? (value.items ?? []).map { $0.string ?? "" }
+        }
+        func entities(_ found: [Entity]) -> JSON {
+            .array(
+                found.map { entity in
+                    let rest: JSON = [
+                        "score": .double(entity.score), "word": .string(entity.word), "start": .int(entity.start), "end": .int(entity.end),
+                    ]
+                    guard let index = entity.index else { return rest.with("entity_group", .string(entity.label)) }
+                    return rest.with("entity", .string(entity.label)).with("index", .int(index))
+                })
+        }
         func numbers(_ row: [Double]) -> JSON { .array(row.map { .double($0) }) }
         func labels(_ scores: [ClassScore]) -> JSON { .array(scores.map { ["label": .string($0.label), "score": .double($0.score)] }) }
         switch call.text("task") {
@@ -89,9 +104,8 @@ final class TaskTests: XCTestCase {
             let count = options.has("top_k") ? topK : 1
             return labels(try await model.classify(first, pair: inputs["pair"].string, topK: count, combine: try chosen("combine", .mean), length: length))
         case "zero-shot-classification":
-            let names = options["candidate_labels"].string.map { $0.components(separatedBy: ",").map { $0.trimmingCharacters(in: .whitespaces) } }
             let found = try await model.classifyZeroShot(
-                text, labels: (names ?? options.list("candidate_labels").map { $0.string ?? "" }).filter { !$0.isEmpty },
+                text, labels: names(options["candidate_labels"]).filter { !$0.isEmpty },
                 hypothesisTemplate: options["hypothesis_template"].string ?? "This example is {}.", multiLabel: options.flag("multi_label"),
                 combine: try chosen("combine", .mean), length: length)
             return ["sequence": inputs, "labels": .array(found.map { .string($0.label) }), "scores": numbers(found.map { $0.score })]
@@ -102,17 +116,16 @@ final class TaskTests: XCTestCase {
                     inputs.text("query"), inputs.list("documents").map { $0.string ?? "" }, topK: topK, label: options["label"].string,
                     combine: try chosen("combine", .max), length: length))
         case "token-classification":
-            let found = try await model.tokens(
-                text, aggregation: try chosen("aggregation_strategy", .none),
-                ignoreLabels: options["ignore_labels"].items?.map { $0.string ?? "" } ?? ["O"], combine: try chosen("combine", .tokens), length: length)
-            return .array(
-                found.map { entity in
-                    let rest: JSON = [
-                        "score": .double(entity.score), "word": .string(entity.word), "start": .int(entity.start), "end": .int(entity.end),
-                    ]
-                    guard let index = entity.index else { return rest.with("entity_group", .string(entity.label)) }
-                    return rest.with("entity", .string(entity.label)).with("index", .int(index))
-                })
+            return entities(
+                try await model.tokens(
+                    text, aggregation: try chosen("aggregation_strategy", .none),
+                    ignoreLabels: options["ignore_labels"].items?.map { $0.string ?? "" } ?? ["O"], combine: try chosen("combine", .tokens),
+                    length: length))
+        case "zero-shot-token-classification":
+            return entities(
+                try await model.entities(
+                    text, labels: names(options["labels"]), threshold: options["threshold"].number ?? 0.5, flatNer: options.flag("flat_ner", true),
+                    multiLabel: options.flag("multi_label"), truncation: length.truncation))
         case "question-answering":
             let found = try await model.answer(
                 inputs.text("question"), context: inputs.text("context"), topK: topK ?? 1, docStride: options["doc_stride"].int ?? 128,

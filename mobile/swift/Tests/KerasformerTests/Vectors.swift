@@ -141,7 +141,10 @@ final class TestEngine: Engine {
         func integers(_ kind: String) -> [Int]? { signature.inputs(of: kind).first.flatMap { (inputs[$0] as? IntTensor)?.values } }
         var ids = integers("ids") ?? []
         let mask = integers("mask")
-        if signature.role == "forward" { return try recorded(signature, ids, mask, integers("segments"), outputs) }
+        if signature.role == "forward" {
+            let slots = ["word_slots", "label_slots"].map { (integers($0) ?? []).filter { $0 >= 0 } }
+            return try recorded(signature, ids, mask, integers("segments"), slots, outputs)
+        }
         if signature.role == "encode" {
             if let mask = mask { ids = Array(ids.prefix(mask.reduce(0, +))) }
             return Dictionary(uniqueKeysWithValues: outputs.map { ($0, HistoryTensor(ids) as Tensor) })
@@ -167,18 +170,33 @@ final class TestEngine: Engine {
         return results
     }
 
-    private func recorded(_ signature: Signature, _ padded: [Int], _ mask: [Int]?, _ segments: [Int]?, _ outputs: [String]) throws -> [String: Tensor] {
+    /// Scores of spans with zeros for padding, up to the fixed numbers of words and labels.
+    private func spans(_ values: [Float], _ shape: [Int], _ fixed: [Int]) -> Tensor {
+        let sizes = zip(shape, fixed).map { $1 < 0 ? $0 : $1 }
+        var padded = [Float](repeating: 0, count: sizes[1] * sizes[2] * sizes[3])
+        for (index, value) in values.enumerated() { padded[index / shape[3] * sizes[3] + index % shape[3]] = value }
+        return FloatTensor(padded, shape: sizes)
+    }
+
+    private func recorded(
+        _ signature: Signature, _ padded: [Int], _ mask: [Int]?, _ segments: [Int]?, _ slots: [[Int]], _ outputs: [String]
+    ) throws -> [String: Tensor] {
         let count = mask?.reduce(0, +) ?? padded.count
         let ids = Array(padded.prefix(count))
         let types = segments.map { Array($0.prefix(count)) }
         let record = config.list("recorded").first { each in
             Vectors.ints(each["ids"]) == ids && (types == nil || !each.has("types") || Vectors.ints(each["types"]) == types)
+                && ["word_slots", "label_slots"].map { Vectors.ints(each[$0]) } == slots
         }
         let found = try XCTUnwrap(record, "no recorded call has the ids \(ids)")
         var results: [String: Tensor] = [:]
         for name in outputs {
             let shape = Vectors.ints(found["outputs"][name]["shape"])
             var values = found["outputs"][name].list("values").map { Float($0.number ?? 0) }
+            if let info = signature.outputs[name], !slots[0].isEmpty {
+                results[name] = spans(values, shape, info.shape)
+                continue
+            }
             let isPerToken = shape.count > 2 || bundle.info.text("task") == "question-answering"
             if isPerToken { values += [Float](repeating: 0, count: (padded.count - count) * values.count / count) }
             results[name] = FloatTensor(values, shape: isPerToken ? [1, padded.count] + shape.dropFirst(2) : shape)

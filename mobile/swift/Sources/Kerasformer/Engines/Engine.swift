@@ -80,6 +80,12 @@ public protocol Engine: AnyObject {
     func run(_ signature: String, inputs: [String: Tensor], outputs: [String], replaced: Set<String>) throws -> [String: Tensor]
 }
 
+/// The slots of the first tokens of words, and of the tokens that mark labels, for a model that finds spans.
+struct SpanSlots {
+    let words: [Int]
+    let labels: [Int]
+}
+
 /// An encoder: reads a text of any length in ONNX, and of some lengths in TFLite.
 final class Forward {
     private let engine: Engine
@@ -95,21 +101,29 @@ final class Forward {
         scoresTokens = bundle.info.text("task") == "question-answering"
     }
 
-    /// The outputs for a text by name; those with an entry for each token have none for padding.
+    /// The outputs for a text by name; those with an entry for each token, word or label have none for padding.
     ///
     /// - Throws: `CapacityError` if the text is longer than the model reads, `InputError` if an output is not finite.
-    func run(_ tokens: Encoding) throws -> [String: [Float]] {
-        let signature = try shortest(signatures, tokens.count, "text")
+    func run(_ tokens: Encoding, _ slots: SpanSlots? = nil) throws -> [String: [Float]] {
+        var values = ["ids": tokens.ids, "mask": [Int](repeating: 1, count: tokens.count), "segments": tokens.typeIds]
+        values["word_slots"] = slots?.words
+        values["label_slots"] = slots?.labels
+        let further = values.filter { ["word_slots", "label_slots"].contains($0.key) }
+        let fitting = signatures.filter { each in further.allSatisfy { holds(each, $0.key, $0.value) } }
+        let signature = try shortest(fitting, tokens.count, "text")
         let size = signature.tokens ?? tokens.count
-        func tensor(_ values: [Int], _ fill: Int) -> Tensor { IntTensor(padded(values, size, fill), shape: [1, size]) }
-        let ones = [Int](repeating: 1, count: tokens.count)
-        let inputs = signature.named(["ids": tensor(tokens.ids, padding), "mask": tensor(ones, 0), "segments": tensor(tokens.typeIds, 0)])
+        var inputs: [String: Tensor] = [:]
+        for (name, info) in signature.inputs { if let row = values[info.kind] { inputs[name] = tensor(info, row) } }
         let outputs = try engine.run(signature.name, inputs: inputs, outputs: signature.outputs.keys.sorted(), replaced: [])
         var result: [String: [Float]] = [:]
         for (name, output) in outputs {
             var values = try output.floats()
             let perToken = scoresTokens || (signature.outputs[name]?.shape.count ?? 0) > 2
-            if perToken, signature.tokens != nil { values = Array(values.prefix(values.count / size * tokens.count)) }
+            if let slots = slots {
+                values = withoutPadding(values, output.shape, slots)
+            } else if perToken, signature.tokens != nil {
+                values = Array(values.prefix(values.count / size * tokens.count))
+            }
             if let wrong = values.first(where: { !$0.isFinite }) {
                 throw InputError(
                     "The model's output for a text is not finite. Expected: finite numbers. Received: \(repr(.double(Double(wrong)))) in "
@@ -119,6 +133,26 @@ final class Forward {
             result[name] = values
         }
         return result
+    }
+
+    /// Whether the inputs of a kind have room for values.
+    private func holds(_ signature: Signature, _ kind: String, _ values: [Int]) -> Bool {
+        signature.inputs.values.allSatisfy { info in
+            let size = info.shape.last ?? 0
+            return info.kind != kind || size < 0 || size >= values.count
+        }
+    }
+
+    /// Integers, padded to the length of an input.
+    private func tensor(_ info: TensorInfo, _ values: [Int]) -> Tensor {
+        let size = max(info.shape.last ?? 0, values.count)
+        return IntTensor(padded(values, size, info.kind == "ids" ? padding : info.fill), shape: [1, size])
+    }
+
+    /// The scores `(W, K, C)` of spans that begin with one of the words, for the labels.
+    private func withoutPadding(_ scores: [Float], _ shape: [Int], _ slots: SpanSlots) -> [Float] {
+        let labels = slots.labels.count
+        return (0..<slots.words.count * shape[2] * labels).map { scores[$0 / labels * shape[3] + $0 % labels] }
     }
 }
 

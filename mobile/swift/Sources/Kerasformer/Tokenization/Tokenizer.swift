@@ -138,8 +138,28 @@ public final class Tokenizer: @unchecked Sendable {
         defer { lock.unlock() }
         var texts = [try tokens(text)]
         if let pair = pair { texts.append(try tokens(pair)) }
+        return joined(texts, special: special)
+    }
+
+    /// The tokens of the words of a text, of which each is tokenized by itself (`is_split_into_words` in Python). Word ids are the
+    /// indices of these words; offsets count from the start of a word.
+    ///
+    /// - Parameter special: Whether special tokens are added.
+    /// - Throws: `InputError`, as for `encode`.
+    public func encodeWords(_ words: [String], special: Bool = true) throws -> Encoding {
+        lock.lock()
+        defer { lock.unlock() }
+        var all: [TextToken] = []
+        for (word, text) in words.enumerated() {
+            all += try tokens(text).map { TextToken(id: $0.id, start: $0.start, end: $0.end, word: word) }
+        }
+        return joined([all], special: special)
+    }
+
+    /// The tokens of one or two texts, with special tokens around them.
+    private func joined(_ texts: [[TextToken]], special: Bool) -> Encoding {
         var result = Encoding()
-        for part in postProcessor.template(isPair: pair != nil, special: special) {
+        for part in postProcessor.template(isPair: texts.count > 1, special: special) {
             if part.sequence < 0 { result.appendSpecial(part.id, type: part.type) }
             else { result.append(texts[part.sequence], sequence: part.sequence, type: part.type) }
         }
