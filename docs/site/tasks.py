@@ -21,6 +21,7 @@ MODELS = {
     "translation": "Helsinki-NLP/opus-mt-en-de",
     "text2text-generation": "google/flan-t5-small",
     "token-classification": "dslim/bert-base-NER",
+    "zero-shot-token-classification": "urchade/gliner_small-v2.1",
     "question-answering": "distilbert/distilbert-base-cased-distilled-squad",
     "fill-mask": "distilbert/distilroberta-base",
     "feature-extraction": "sentence-transformers/all-MiniLM-L6-v2",
@@ -36,6 +37,7 @@ _CALLS = {
     "text-ranking": "pipe.rank({query}, documents)",
     "sentence-similarity": "pipe.rank({query}, documents)",
     "token-classification": 'pipe({text}, aggregation_strategy="simple")',
+    "zero-shot-token-classification": "pipe({text}, [{labels}])",
     "question-answering": "pipe(question={question}, context=context)",
     "fill-mask": "pipe({text})",
     "feature-extraction": 'pipe({text}, pooling="mean")',
@@ -95,8 +97,8 @@ def sample_of(task: str) -> dict[str, str | Sequence[str]]:
     }
     if "documents" in inputs:
         sample["documents"] = inputs["documents"][:2]
-    if "candidate_labels" in inputs:
-        sample["labels"] = inputs["candidate_labels"].split(", ")
+    if names := inputs.get("candidate_labels", inputs.get("labels")):
+        sample["labels"] = names.split(", ")
     if task == "fill-mask":
         sample["text"] = str(sample["text"]).replace("{gap}", "<mask>")
     return sample
