@@ -139,6 +139,8 @@ def _span_calls(types: list[str], most: int = 20) -> Calls:
         ("the " * (most + 1), {"labels": ["sea"], "truncation": True}),
         ("unbelievably " * most, {"labels": types}),
         ("unbelievably " * most, {"labels": types, "truncation": True, "threshold": 0.45}),
+        # All tokens but the last special one fit.
+        ("the " * most, {"labels": ["the " * (61 - most)]}),
         *((_QUERY, {"labels": labels}) for labels in ([], ["a", " "], ["b", "a", "b", "a"], ["a <<ENT>> b"])),
         (_QUERY, {"labels": ["sea"], "threshold": 1.5}),
         (_QUERY, {"labels": ["the sea " * 40]}),
