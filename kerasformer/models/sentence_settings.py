@@ -31,7 +31,7 @@ logger = logging.getLogger("kerasformer")
 
 MODULES = "modules.json"
 SETTINGS = CROSS_ENCODER = "config_sentence_transformers.json"
-_TRANSFORMER = "sentence_bert_config.json"
+TRANSFORMER = "sentence_bert_config.json"
 _OLDER = tuple(f"sentence_{name}_config.json" for name in "roberta distilbert camembert albert xlm-roberta".split())
 """Older names of the file with the settings of the Transformer."""
 
@@ -54,7 +54,10 @@ _ACTIVATIONS = {
     "torch.nn.modules.activation.Tanh": "tanh",
 }
 _VECTOR = {"module_input_name": ("sentence_embedding",), "module_output_name": ("sentence_embedding", None)}
-_TEXT_ONLY = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
+_TEXT_ONLY = {
+    task: {"text": {"method": "forward", "method_output_name": output}}
+    for task, output in (("feature-extraction", "last_hidden_state"), ("fill-mask", "logits"))
+}
 
 Files = JsonMapping
 """Contents of JSON files by their paths relative to the folder of the checkpoint."""
@@ -94,9 +97,9 @@ class SentenceSettings:
         """Checks the values."""
         object.__setattr__(self, "pooling", (self.pooling,) if isinstance(self.pooling, str) else tuple(self.pooling))
         object.__setattr__(self, "steps", tuple(self.steps))
-        _expect(SETTINGS, "similarity_fn_name", self.similarity, SIMILARITIES)
+        expect(SETTINGS, "similarity_fn_name", self.similarity, SIMILARITIES)
         for mode in self.pooling or ("none",):
-            _expect("Pooling", "pooling_mode", mode, POOLINGS)
+            expect("Pooling", "pooling_mode", mode, POOLINGS)
         kinds = {
             f"{SETTINGS}: prompts": (self.prompts, mapping(STRING, STRING)),
             "truncate_dim": (self.truncate_dim, optional(integer(1))),
@@ -107,7 +110,7 @@ class SentenceSettings:
         for name, (value, kind) in kinds.items():
             check(name, value, kind, error=UnsupportedConfigError)
         if self.default_prompt is not None:
-            _expect(SETTINGS, "default_prompt_name", self.default_prompt, tuple(self.prompts))
+            expect(SETTINGS, "default_prompt_name", self.default_prompt, tuple(self.prompts))
 
     @classmethod
     def default(cls, folder: Path | None = None) -> Self:
@@ -195,9 +198,9 @@ class SentenceSettings:
             else:
                 check_keys(path, config, required=_VECTOR)
                 steps.append(NORMALIZE)
-        transformer = next(filter(None, map(content, (_TRANSFORMER, *_OLDER))), None)
-        further = _use(content(SETTINGS)) | _transformer(transformer)
-        return cls(pooling=pooling, steps=tuple(steps), include_prompt=include_prompt, **further)
+        use, text = use_settings(content, "SentenceTransformer", ("truncate_dim",)), text_settings(content)
+        use["similarity"] = use.pop("similarity_fn_name", None) or "cosine"
+        return cls(pooling=pooling, steps=tuple(steps), include_prompt=include_prompt, **use, **text)
 
     def to_files(self, hidden_dim: int) -> JsonObject:
         """Returns the contents of the JSON files, which sentence-transformers and `from_files` read."""
@@ -211,7 +214,7 @@ class SentenceSettings:
             pooling["pooling_mode"] = list(self.pooling)  # an order that only newer versions support
         files: JsonObject = {
             MODULES: [
-                {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{module}"}
+                module_entry(index, path, f"models.{module}")
                 for index, (path, module) in enumerate(zip(paths, modules, strict=True))
             ],
             "1_Pooling/config.json": pooling,
@@ -221,7 +224,7 @@ class SentenceSettings:
                 "default_prompt_name": self.default_prompt,
                 "similarity_fn_name": self.similarity,
             },
-            _TRANSFORMER: {"max_seq_length": self.max_length, "do_lower_case": self.lower_case},
+            TRANSFORMER: {"max_seq_length": self.max_length, "do_lower_case": self.lower_case},
         }
         if self.truncate_dim is not None:
             files[SETTINGS]["truncate_dim"] = self.truncate_dim
@@ -245,6 +248,39 @@ def file_content(folder: Path, name: str) -> object:
     """Returns the content of a JSON file of a folder; `None` if there is no such file."""
     path = inside(folder, name)
     return parse_json(read_bytes(path), str(path)) if path.is_file() else None
+
+
+def module_entries(content: object) -> list[JsonObject]:
+    """Returns the entries of `modules.json`.
+
+    Raises:
+        UnsupportedConfigError: they have no type or path.
+    """
+    if not isinstance(content, list) or not all(
+        isinstance(entry, dict) and isinstance(entry.get("type"), str) and isinstance(entry.get("path"), str)
+        for entry in content
+    ):
+        raise UnsupportedConfigError(f"{MODULES} must be a list of modules with type and path. Received: {content!r}")
+    return content
+
+
+def check_paths(names: Sequence[str], paths: Sequence[str]) -> None:
+    """Refuses modules that are in other subfolders than those that sentence-transformers writes.
+
+    Raises:
+        UnsupportedConfigError: they are.
+    """
+    expected = ["", *(f"{index}_{name}" for index, name in enumerate(names) if index)]
+    if list(paths) != expected:
+        raise UnsupportedConfigError(
+            f"{MODULES}: the Transformer must be in the folder itself, and each other module in the subfolder of its "
+            f"index and class. Expected: {expected}. Received: {list(paths)}"
+        )
+
+
+def module_entry(index: int, path: str, module: str) -> JsonObject:
+    """Returns an entry of `modules.json`."""
+    return {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.{module}"}
 
 
 def module_names(content: object) -> list[str]:
@@ -271,25 +307,16 @@ def cross_encoder_entries(folder: Path) -> JsonObject:
 
 def _modules(content: object) -> tuple[list[str], list[str]]:
     """Returns the names of the classes of the modules after the Transformer, and their subfolders."""
-    if not isinstance(content, list) or not all(
-        isinstance(entry, dict) and isinstance(entry.get("type"), str) and isinstance(entry.get("path"), str)
-        for entry in content
-    ):
-        raise UnsupportedConfigError(f"{MODULES} must be a list of modules with type and path. Received: {content!r}")
-    types, paths = [entry["type"] for entry in content], [entry["path"] for entry in content]
+    entries = module_entries(content)
+    types, paths = [entry["type"] for entry in entries], [entry["path"] for entry in entries]
     names = module_names(content)
     known = names[:2] == ["Transformer", "Pooling"] and set(names[2:]) <= {"Dense", "Dropout", "LayerNorm", "Normalize"}
-    if not known or any(entry.get("kwargs") for entry in content):
+    if not known or any(entry.get("kwargs") for entry in entries):
         raise UnsupportedConfigError(
             f"{MODULES} has unsupported modules. Expected: Transformer and Pooling of sentence-transformers, then any "
             f"number of Dense, Dropout, LayerNorm and Normalize, without kwargs. Received: {', '.join(types) or 'none'}"
         )
-    expected = ["", *(f"{index}_{name}" for index, name in enumerate(names) if index)]
-    if paths != expected:
-        raise UnsupportedConfigError(
-            f"{MODULES}: the Transformer must be in the folder itself, and each other module in the subfolder of its "
-            f"index and class. Expected: {expected}. Received: {paths}"
-        )
+    check_paths(names, paths)
     return names[1:], paths[1:]
 
 
@@ -310,14 +337,14 @@ def _pooling(path: str, config: JsonMapping, hidden_dim: int) -> tuple[tuple[str
     if not isinstance(modes, Sequence) or not modes:
         raise UnsupportedConfigError(f"{path}: pooling_mode must be a name or a list of names. Received: {modes!r}")
     for mode in modes:
-        _expect(path, "pooling_mode", mode, POOLINGS)
+        expect(path, "pooling_mode", mode, POOLINGS)
     return tuple(modes), len(modes) * hidden_dim
 
 
 def _projection(path: str, config: JsonMapping, size: int) -> Projection:
     """Returns a dense layer over vectors of this size."""
     activation = config.get("activation_function", "torch.nn.modules.activation.Tanh")
-    _expect(path, "activation_function", activation, tuple(_ACTIVATIONS))
+    expect(path, "activation_function", activation, tuple(_ACTIVATIONS))
     required = {"in_features": (size,), "bias": (True, False), "use_residual": (False,), **_VECTOR}
     check_keys(path, config, required=required, known=("out_features", "activation_function"))
     size = check(f"{path}: out_features", config.get("out_features"), integer(1), error=UnsupportedConfigError)
@@ -338,39 +365,62 @@ def _module(step: Step) -> str:
     return "Dropout" if isinstance(step, VectorDropout) else "LayerNorm" if step == LAYER_NORM else "Normalize"
 
 
-def _use(content: object) -> JsonObject:
-    """Returns prompts, similarity and dimension from `config_sentence_transformers.json`."""
-    settings = json_object(SETTINGS, content)
+def use_settings(content: Callable[[str], object], model_type: str, known: Sequence[str] = ()) -> JsonObject:
+    """Returns the prompts and other entries of `config_sentence_transformers.json`.
+
+    Args:
+        content: Returns the content of a file by its path; `None` for a missing one.
+        model_type: Class of the model in sentence-transformers, which a file may lack.
+        known: Names of further entries, which are returned if the file has them.
+    """
+    settings = json_object(SETTINGS, content(SETTINGS))
+    known = ("similarity_fn_name", *known)
     check_keys(
         SETTINGS,
         settings,
-        required={"model_type": ("SentenceTransformer",)},
-        known=("prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim"),
+        required={"model_type": (model_type,)},
+        known=("prompts", "default_prompt_name", *known),
         ignored=("__version__", "requirements"),
     )
     prompts = json_object(f"prompts in {SETTINGS}", settings.get("prompts"))
     return {
-        "similarity": settings.get("similarity_fn_name") or "cosine",
         "prompts": {name: "" if text is None else text for name, text in prompts.items()},
         "default_prompt": settings.get("default_prompt_name"),
-        "truncate_dim": settings.get("truncate_dim"),
+        **{name: settings[name] for name in known if name in settings},
     }
 
 
-def _transformer(content: object) -> JsonObject:
-    """Returns maximum length and lower case from `sentence_bert_config.json`."""
-    settings = json_object(_TRANSFORMER, content)
+def text_settings(
+    content: Callable[[str], object], task: str = "feature-extraction", known: Sequence[str] = ()
+) -> JsonObject:
+    """Returns maximum length, lower case and other entries of `sentence_bert_config.json`.
+
+    Args:
+        content: Returns the content of a file by its path; `None` for a missing one.
+        task: Task of the Transformer.
+        known: Names of further entries, which are returned if the file has them.
+    """
+    settings = json_object(TRANSFORMER, next(filter(None, map(content, (TRANSFORMER, *_OLDER))), None))
+    lengths = {"query_length", "document_length", "query_expansion"}.difference(known)
     required = {
-        "transformer_task": ("feature-extraction",),
+        "transformer_task": (task,),
         "module_output_name": ("token_embeddings",),
-        "modality_config": (_TEXT_ONLY,),
-        **dict.fromkeys(("query_length", "document_length", "query_expansion"), (None,)),
+        "modality_config": (_TEXT_ONLY[task],),
+        **dict.fromkeys(sorted(lengths), (None,)),
         **dict.fromkeys(("processing_kwargs", "model_args", "tokenizer_args", "config_args"), ({}, None)),
     }
     check_keys(
-        _TRANSFORMER, settings, required=required, known=("max_seq_length", "do_lower_case"), ignored=("unpad_inputs",)
+        TRANSFORMER,
+        settings,
+        required=required,
+        known=("max_seq_length", "do_lower_case", *known),
+        ignored=("unpad_inputs",),
     )
-    return {"max_length": settings.get("max_seq_length"), "lower_case": settings.get("do_lower_case") or False}
+    return {
+        "max_length": settings.get("max_seq_length"),
+        "lower_case": settings.get("do_lower_case") or False,
+        **{name: settings[name] for name in known if name in settings},
+    }
 
 
 def json_object(name: str, content: object) -> JsonObject:
@@ -390,7 +440,7 @@ def check_keys(
     """Refuses unsupported values, and warns of unknown keys."""
     for key, values in required.items():
         if key in content:
-            _expect(name, key, content[key], values)
+            expect(name, key, content[key], values)
     if unknown := sorted(set(content) - {*required, *known, *ignored}):
         warnings.warn(
             f"{name} has unsupported keys, which are ignored: {', '.join(unknown)}. If one of them affects the "
@@ -400,7 +450,8 @@ def check_keys(
         )
 
 
-def _expect(name: str, key: str, value: object, values: Sequence[object]) -> None:
+def expect(name: str, key: str, value: object, values: Sequence[object]) -> None:
+    """Raises `UnsupportedConfigError` for a value of a file that is not implemented."""
     if value not in values:
         expected = " or ".join(map(repr, values)) or "none"
         raise UnsupportedConfigError(f"{name} supports only {key}={expected}. Received: {key}={value!r:.200}")

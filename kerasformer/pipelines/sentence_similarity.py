@@ -7,20 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.basics.arguments import BOOLEAN, STRING, Arguments, check, integer, one_of, optional
+from kerasformer.basics.arguments import BOOLEAN, check, integer, one_of, optional
 from kerasformer.bundle import PROMPT_MASK, SENTENCE_EMBEDDING, EmbeddingInfo
 from kerasformer.errors import InputError
-from kerasformer.files.reading import JsonObject
-from kerasformer.pipelines.base import LengthOptions, Pipeline
+from kerasformer.pipelines.base import LengthOptions
 from kerasformer.pipelines.chunks import combined_rows, rows_of
 from kerasformer.pipelines.inputs import map_inputs, progress_bar, read_inputs, read_text
+from kerasformer.pipelines.prompted import RetrievalPipeline
 from kerasformer.pipelines.vectors import PRECISIONS, Precision, quantized, similarity, unit
 
 _PAGE = 32
 """Number of batches that are tokenized together."""
 
 
-class SentenceSimilarityPipeline(Pipeline):
+class SentenceSimilarityPipeline(RetrievalPipeline):
     """Computes embeddings of texts, one vector each, and their similarities.
 
     Pooling, projections and normalization are part of the model, and of every exported file.
@@ -126,14 +126,6 @@ class SentenceSimilarityPipeline(Pipeline):
         result = quantized(np.ascontiguousarray(vectors), kind, ranges)
         return result[0] if checked.form == "one" else result
 
-    def encode_query(self, texts: object, **options: Any) -> np.ndarray:
-        """Computes embeddings of queries: as `encode`, with the prompt `query` of the model if it has one."""
-        return self.encode(texts, **self._with_prompt(options, ("query",)))
-
-    def encode_document(self, texts: object, **options: Any) -> np.ndarray:
-        """Computes embeddings of documents: as `encode`, with the prompt `document`, `passage` or `corpus`."""
-        return self.encode(texts, **self._with_prompt(options, ("document", "passage", "corpus")))
-
     def similarity(self, some: object, others: object) -> np.ndarray:
         """Returns the similarities `(N, M)` of texts or embeddings, by the similarity of the model.
 
@@ -152,39 +144,6 @@ class SentenceSimilarityPipeline(Pipeline):
             )
         return similarity(first, second, self.embedding.similarity)
 
-    def rank(
-        self,
-        query: str,
-        documents: Sequence[str],
-        *,
-        top_k: int | None = None,
-        return_documents: bool = False,
-        **options: Any,
-    ) -> list[JsonObject]:
-        """Ranks documents by their similarity to a query; for many documents, use an `EmbeddingIndex`.
-
-        Args:
-            query: A text.
-            documents: Texts.
-            top_k: Number of documents to return; `None` for all.
-            return_documents: Whether to include the text of each document.
-            options: Further arguments of `encode_query` and `encode_document`, except for prompts.
-
-        Returns:
-            A list of `{"corpus_id", "score"}` and, on request, `"text"`, the most similar document first.
-        """
-        texts = list(read_inputs([documents] if isinstance(documents, str) else documents, read_text).items)
-        count, with_text = (
-            check("top_k", top_k, optional(integer(1))),
-            check("return_documents", return_documents, BOOLEAN),
-        )
-        vectors = self.encode_document(texts, **options)
-        scores = self.similarity(self.encode_query(read_text(query, "query"), **options), vectors)[0]
-        best = np.argsort(-scores, kind="stable")[:count]
-        return [
-            {"corpus_id": int(i), "score": float(scores[i])} | ({"text": texts[i]} if with_text else {}) for i in best
-        ]
-
     def _as_vectors(self, value: object) -> np.ndarray:
         """Returns embeddings `(N, D)` of texts, or the given ones."""
         array = value if isinstance(value, np.ndarray) else None
@@ -195,27 +154,6 @@ class SentenceSimilarityPipeline(Pipeline):
         if array.ndim not in (1, 2):
             raise InputError(f"Embeddings must be (N, D) or (D,). Received: shape {array.shape}")
         return np.atleast_2d(array)
-
-    def _prompt(self, name: Any, prompt: object) -> str:
-        """Returns the text to put before inputs."""
-        prompts = self.embedding.prompts
-        if name is not None and prompt is not None:
-            raise InputError("Only one of prompt_name and prompt can be set. Received: both")
-        if prompt is not None:
-            return str(check("prompt", prompt, STRING))
-        if name is None:
-            return prompts[self.embedding.default_prompt] if self.embedding.default_prompt else ""
-        if check("prompt_name", name, STRING) not in prompts:
-            known = ", ".join(map(repr, prompts)) or "none; pass prompt= with the text"
-            raise InputError(f"The model has no prompt of this name. Expected: {known}. Received: {name!r}")
-        return prompts[name]
-
-    def _with_prompt(self, options: Arguments, names: Sequence[str]) -> Arguments:
-        """Adds the first of several prompts that the model has; no prompt if it has none."""
-        if options.get("prompt") is not None or options.get("prompt_name") is not None:
-            return options
-        prompts = [self.embedding.prompts[name] for name in names if name in self.embedding.prompts]
-        return {**options, "prompt_name": None, "prompt": next(iter(prompts), "")}
 
     def _unpooled(self, prompt: str) -> int:
         """Returns the number of first tokens of a text after a prompt that are not pooled; 0 for most models."""
