@@ -21,7 +21,7 @@ from typing import Any, Unpack
 from kerasformer import bundle
 from kerasformer.basics.command_options import SiteOptions
 from kerasformer.basics.options import checked, documented
-from kerasformer.basics.tasks import entailment_class, languages
+from kerasformer.basics.tasks import VARIANTS, ZERO_SHOT_TOKENS, entailment_class, languages
 from kerasformer.bundle import (
     ADAPTERS,
     CACHES,
@@ -166,6 +166,8 @@ def _opened(argument: str | Path) -> _SiteBundle:
             "zero-shot classification needs a class whose name starts with 'entail' and at least one other. "
             f"Received: {folder}, with the classes {', '.join(manifest.info.labels) or 'none'}"
         )
+    if manifest.info.task in VARIANTS and manifest.info.task != ZERO_SHOT_TOKENS:
+        raise BundleError(f"the page has no call for {manifest.info.task}. Received: {folder}. Run it with kf.pipeline")
     settings = folder / "tokenizer_config.json"
     if settings.is_file() and pair_template(read_templates(folder, read_json(settings))) is not None:
         raise BundleError(

@@ -54,7 +54,7 @@ def section(text: str, members: Iterable[Architecture]) -> str:
     usual: dict[str, str] = {}
     lines = [["`model_type`", "model", "more (+) or fewer (−) tasks", "tested checkpoints"], ["---"] * 4]
     for branch, lineage in lineages(members).items():
-        usual[branch] = Counter(_listed_tasks(member) for member, _ in lineage).most_common(1)[0][0]
+        usual[branch] = Counter(_listed_tasks(member, variants=False) for member, _ in lineage).most_common(1)[0][0]
         lines += [_cells(member, usual[branch]) for member, _ in lineage]
     tasks_of_branches = [f"- {branch}: {names}" for branch, names in usual.items()]
     rows = (f"| {' | '.join(line)} |" for line in lines)
@@ -81,9 +81,10 @@ def _cells(architecture: Architecture, usual: str) -> list[str]:
     return [f"`{name}`", f"{architecture.name}: {architecture.summary}", "; ".join(changes), ", ".join(checkpoints)]
 
 
-def _listed_tasks(architecture: Architecture) -> str:
+def _listed_tasks(architecture: Architecture, variants: bool = True) -> str:
     derived = [task for task, performer in tasks.PERFORMED_BY.items() if performer in architecture.tasks]
-    return ", ".join(task for task in (*architecture.tasks, *derived) if task not in _IN_WORDS)
+    omitted = _IN_WORDS if variants else {*_IN_WORDS, *tasks.VARIANTS}
+    return ", ".join(task for task in (*architecture.tasks, *derived) if task not in omitted)
 
 
 def picture(known: Mapping[str, Architecture], narrow: bool) -> str:
