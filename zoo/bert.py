@@ -14,6 +14,7 @@ from kerasformer.models.config import hf
 from kerasformer.models.config_types import Rate, Size
 from kerasformer.models.encoder import TOKENS, BidirectionalEncoder, EncoderConfig
 from kerasformer.models.span_extraction import SpanExtraction
+from kerasformer.models.sparse_similarity import SparseSimilarity
 from kerasformer.models.weight_table import Names, dense, nested
 
 
@@ -87,4 +88,7 @@ SHARED = task_models.heads(
 )
 """Heads that ALBERT and BigBird have, too."""
 
-MODELS = {**SHARED, **task_models.heads(Bert, BertNextSentencePrediction, SpanExtraction)}
+MODELS = {
+    **SHARED,
+    **task_models.heads(Bert, BertNextSentencePrediction, SpanExtraction, (SparseSimilarity, BertFillMask)),
+}

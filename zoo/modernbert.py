@@ -22,6 +22,7 @@ from kerasformer.models.config_types import Epsilon, Layers, Rate, Size, TokenId
 from kerasformer.models.encoder import BidirectionalEncoder, EncoderConfig
 from kerasformer.models.rotary_config import LayerRotaryConfig
 from kerasformer.models.span_extraction import SpanExtraction
+from kerasformer.models.sparse_similarity import SparseSimilarity
 from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS, POSITION_IDS
 from kerasformer.models.weight_table import Names, Row, dense, embedding, fused, norm, output_matrix
 
@@ -161,4 +162,5 @@ MODELS = task_models.heads(
     (task_models.NormedHead, task_models.TokenClassification),
     (task_models.NormedHead, task_models.QuestionAnswering),
     SpanExtraction,
+    (SparseSimilarity, ModernBertFillMask),
 )

@@ -16,6 +16,7 @@ from kerasformer.models.config import hf
 from kerasformer.models.config_types import Rate, Size
 from kerasformer.models.encoder import TOKENS
 from kerasformer.models.offset_positions import OffsetConfig, OffsetEncoder
+from kerasformer.models.sparse_similarity import SparseSimilarity
 from kerasformer.models.weight_table import Names
 
 
@@ -54,4 +55,5 @@ MODELS = task_models.heads(
     task_models.DenseTextClassification,
     task_models.TokenClassification,
     task_models.QuestionAnswering,
+    (SparseSimilarity, task_models.GeluFillMask),
 )

@@ -12,7 +12,7 @@ from kerasformer.bundle.figures import (
     figure_rows,
     quality_text,
 )
-from kerasformer.bundle.info import SIMILARITIES, EmbeddingInfo, LanguageInfo, ModelInfo, SpanInfo
+from kerasformer.bundle.info import SIMILARITIES, EmbeddingInfo, LanguageInfo, ModelInfo, SpanInfo, SparseInfo
 from kerasformer.bundle.interface import (
     ADAPTERS,
     ATTENTION_MASK,
@@ -27,6 +27,7 @@ from kerasformer.bundle.interface import (
     PROMPT_MASK,
     SENTENCE_EMBEDDING,
     SPAN_LOGITS,
+    SPARSE_EMBEDDING,
     WORD_SLOTS,
     Kind,
     Role,
@@ -86,8 +87,10 @@ __all__ = [
     "SENTENCE_EMBEDDING",
     "SIMILARITIES",
     "SPAN_LOGITS",
+    "SPARSE_EMBEDDING",
     "Signature",
     "SpanInfo",
+    "SparseInfo",
     "TensorInfo",
     "WORD_SLOTS",
     "agreement_text",

@@ -33,6 +33,23 @@ class EmbeddingInfo:
 
 
 @dataclass(frozen=True)
+class SparseInfo:
+    """Properties of the sparse vectors that a model computes, one for each text, with a weight for each token.
+
+    Attributes:
+        pooling: How the weights of a text are pooled in the graph, `"max"` or `"sum"`.
+        max_active_dims: Number of largest weights to keep by default; `None` for all.
+        prompts: Texts put before an input, by name.
+        default_prompt: Name of the prompt that is used if none is requested.
+    """
+
+    pooling: Literal["max", "sum"] = "max"
+    max_active_dims: int | None = None
+    prompts: dict[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
+
+
+@dataclass(frozen=True)
 class SpanInfo:
     """Properties of a model that finds spans of named types.
 
@@ -101,6 +118,7 @@ class ModelInfo:
             `"torch.nn.modules.linear.Identity"`, as in the files of sentence-transformers; optional.
         languages: Languages of the tokenizer, of a multilingual model.
         spans: Properties of a model for zero-shot-token-classification.
+        sparse: Properties of the vectors of a model for sparse-similarity.
     """
 
     task: str
@@ -124,6 +142,12 @@ class ModelInfo:
     score_activation: str | None = None
     languages: LanguageInfo | None = None
     spans: SpanInfo | None = None
+    sparse: SparseInfo | None = None
+
+    @property
+    def embeds(self) -> bool:
+        """Whether the outputs are vectors, which are compared by their directions."""
+        return self.embedding is not None or self.sparse is not None
 
     def input_vocab_size(self, num_scores: int) -> int:
         """Returns the number of ids of prompts, from the number of scores of each token.

@@ -245,6 +245,8 @@ OWN_LENGTHS = (WORD_SLOTS, LABEL_SLOTS)
 """Names of the inputs of texts that have no entry for each token."""
 SENTENCE_EMBEDDING = "sentence_embedding"
 """Output `(B, E)`, the mean of the token vectors, computed in the graph."""
+SPARSE_EMBEDDING = "sparse_embedding"
+"""Output `(B, V)` with the weight of each token of the vocabulary for a text, most of them 0."""
 
 # Names of the tensors of a table of token vectors.
 TABLE, TABLE_SCALES, TABLE_SKIPPED = "embeddings", "scales", "skipped"

@@ -124,7 +124,7 @@ class Manifest:
             BundleError: the manifest does not contain them.
         """
         try:
-            return Limits.of(self.recipe, self.info.embedding is not None, generates=self.capacity is not None)
+            return Limits.of(self.recipe, self.info.embeds, generates=self.capacity is not None)
         except BundleError as error:
             raise BundleError(f"{MANIFEST}: {error}") from error
 

@@ -30,6 +30,12 @@ from kerasformer.layers.tensor import Tensor
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 """Kinds of pooling, by the names of sentence-transformers."""
 
+SPARSE_POOLINGS = ("max", "sum")
+"""Kinds of pooling of the weights of tokens, by the names of sentence-transformers."""
+
+SPARSE_ACTIVATIONS = ("relu", "log1p_relu")
+"""Activations of these weights, likewise."""
+
 NORMALIZE = "normalize"
 """Step of a `SentenceHead` that scales each vector to length 1."""
 
@@ -265,3 +271,26 @@ def unit(x: Tensor) -> Tensor:
     wide = ops.cast(x, "float32")
     length = ops.sqrt(ops.sum(ops.square(wide), axis=-1, keepdims=True))
     return ops.cast(wide / ops.maximum(length, 1e-12), x.dtype)
+
+
+def sparse_weights(
+    scores: Tensor, attention_mask: Tensor | None, pooling: str = "max", activation: str = "relu"
+) -> Tensor:
+    """Returns the weight of each token of the vocabulary for a text, float32 `(B, V)`, from the scores of its tokens.
+
+    Args:
+        scores: Scores of a masked language model `(B, T, V)`.
+        attention_mask: 1 for real tokens, `(B, T)`; by default all tokens are real.
+        pooling: One of `SPARSE_POOLINGS`.
+        activation: One of `SPARSE_ACTIVATIONS`: `log(1 + relu(x))`, once or twice.
+
+    Reference: Formal et al. 2021, arXiv:2109.10086, equation 1, and `SpladePooling` of sentence-transformers.
+    """
+    x = ops.cast(scores, "float32")
+    x = x if attention_mask is None else x * ops.expand_dims(ops.cast(attention_mask > 0, "float32"), -1)
+    if pooling == "max":
+        x = ops.max(x, axis=1)  # before the activation, which keeps the order
+    x = ops.relu(x)
+    for _ in range(SPARSE_ACTIVATIONS.index(activation) + 1):
+        x = ops.log(1.0 + x)  # runtimes of phones have no log1p
+    return x if pooling == "max" else ops.sum(x, axis=1)

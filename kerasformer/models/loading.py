@@ -17,6 +17,7 @@ from kerasformer.basics.arguments import Arguments
 from kerasformer.basics.tasks import (
     NEEDS,
     SENTENCE_SIMILARITY,
+    SPARSE_SIMILARITY,
     TEXT_RANKING,
     VARIANTS,
     ZERO_SHOT_TOKENS,
@@ -26,7 +27,7 @@ from kerasformer.bundle.adapters import read_adapter
 from kerasformer.errors import KerasformerError, MissingHeadError, SourceError
 from kerasformer.files import live, readers, sources
 from kerasformer.files.base_models import with_bases
-from kerasformer.files.gliner import CONFIG as GLINER
+from kerasformer.files.gliner import is_gliner
 from kerasformer.files.reading import JsonMapping, read_json
 from kerasformer.files.tensors import JoinedTensors, open_tensors, without_wrappers
 from kerasformer.generation import GenerationConfig
@@ -39,6 +40,7 @@ from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.models.registry import architecture, backbone_of, default_task, model_class
 from kerasformer.models.saved_task import model_type_of, saved_task
 from kerasformer.models.sentence_settings import SentenceSettings, cross_encoder_entries, is_sentence_model
+from kerasformer.models.sparse_settings import is_sparse_model
 from kerasformer.models.task_models import CausalClassification
 from kerasformer.models.variables import forget_sources, sampled_values
 from kerasformer.models.weights import build_within_memory, load_weights
@@ -215,7 +217,7 @@ def _load(
         file = backbone_of(classes_by_task).names.by_modules(file)
         for adapter in adapters:
             file = with_adapter(file, adapter, classes_by_task, content)
-        task = _span_task(folder, task) or task or _sentence_task(folder) or saved_task(classes_by_task, content, file)
+        task = _variant_of(folder, task) or task or _sentence_task(folder) or saved_task(classes_by_task, content, file)
         task_class = model_class(classes_by_task, model_type, task)
 
         # What the model is: its class, its configuration and its parts.
@@ -259,10 +261,14 @@ def _load(
     return model
 
 
-def _span_task(folder: Path, task: str | None) -> str | None:
-    """Returns the task of a folder of GLiNER if none is requested, or the one that it is a variant of."""
-    variant = task is None or without_languages(task) == VARIANTS[ZERO_SHOT_TOKENS]
-    return ZERO_SHOT_TOKENS if variant and (folder / GLINER).is_file() else None
+_FOLDERS = {SPARSE_SIMILARITY: is_sparse_model, ZERO_SHOT_TOKENS: is_gliner}
+"""Functions that identify the folders for variants of tasks."""
+
+
+def _variant_of(folder: Path, task: str | None) -> str | None:
+    """Returns the variant that a folder is for, if no task is requested or the one that it is a variant of."""
+    variants = (each for each, of in VARIANTS.items() if task is None or without_languages(task) == of)
+    return next((each for each in variants if _FOLDERS[each](folder)), None)
 
 
 def _sentence_task(folder: Path) -> str | None:

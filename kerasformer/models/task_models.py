@@ -822,7 +822,8 @@ def _derived(backbone: type[Backbone], bases: tuple[ModelClass, ...]) -> ModelCl
     """Creates a model class in the module of its backbone."""
     base = bases[-1]
     parent = _backbone_of(base)
-    suffix = base.__name__.removeprefix(parent.__name__) if parent else base.class_suffix
+    usual = base.__name__.removeprefix(parent.__name__) if parent else base.class_suffix
+    suffix = vars(bases[0]).get("class_suffix", usual)
     described = " and ".join(f"`{base_class.__name__}`" for base_class in bases)
     attributes = {
         "__module__": backbone.__module__,

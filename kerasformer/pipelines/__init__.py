@@ -25,6 +25,7 @@ from kerasformer.pipelines.question_answering import QuestionAnsweringPipeline
 from kerasformer.pipelines.sentence_similarity import SentenceSimilarityPipeline
 from kerasformer.pipelines.session import Session
 from kerasformer.pipelines.span_extraction import SpanExtractionPipeline
+from kerasformer.pipelines.sparse_similarity import SparseSimilarityPipeline
 from kerasformer.pipelines.summarization import SummarizationPipeline
 from kerasformer.pipelines.tags import OUTSIDE, PLACES, places, tag_of
 from kerasformer.pipelines.text_classification import TextClassificationPipeline
@@ -57,6 +58,7 @@ __all__ = [
     "Session",
     "Source",
     "SpanExtractionPipeline",
+    "SparseSimilarityPipeline",
     "SummarizationPipeline",
     "Text2TextGenerationPipeline",
     "TextClassificationPipeline",

@@ -22,6 +22,7 @@ from kerasformer.pipelines.opening import Source, open_source
 from kerasformer.pipelines.question_answering import QuestionAnsweringPipeline
 from kerasformer.pipelines.sentence_similarity import SentenceSimilarityPipeline
 from kerasformer.pipelines.span_extraction import SpanExtractionPipeline
+from kerasformer.pipelines.sparse_similarity import SparseSimilarityPipeline
 from kerasformer.pipelines.summarization import SummarizationPipeline
 from kerasformer.pipelines.text_classification import TextClassificationPipeline
 from kerasformer.pipelines.text_generation import TextGenerationPipeline
@@ -36,6 +37,7 @@ PIPELINES: dict[str, type[Pipeline]] = {
     "fill-mask": FillMaskPipeline,
     "question-answering": QuestionAnsweringPipeline,
     "sentence-similarity": SentenceSimilarityPipeline,
+    "sparse-similarity": SparseSimilarityPipeline,
     "summarization": SummarizationPipeline,
     "text-classification": TextClassificationPipeline,
     "text-ranking": TextClassificationPipeline,
@@ -114,6 +116,10 @@ def pipeline(
 def pipeline(
     source: Source, task: Literal["zero-shot-token-classification"], **options: Unpack[PipelineOptions]
 ) -> SpanExtractionPipeline: ...
+@overload
+def pipeline(
+    source: Source, task: Literal["sparse-similarity"], **options: Unpack[PipelineOptions]
+) -> SparseSimilarityPipeline: ...
 @overload
 def pipeline(
     source: Source, task: Literal["summarization"], **options: Unpack[PipelineOptions]

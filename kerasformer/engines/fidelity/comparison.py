@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from kerasformer.bundle import PROBABILITIES, SENTENCE_EMBEDDING, Fidelity, Rounding
+from kerasformer.bundle import PROBABILITIES, SENTENCE_EMBEDDING, SPARSE_EMBEDDING, Fidelity, Rounding
 from kerasformer.engines.arrays import token_array
 from kerasformer.engines.fidelity.references import (
     ENDS_OF_SPANS,
@@ -127,7 +127,7 @@ def _compare_forward(engine: Forward, references: Arrays) -> list[Scores]:
 
 def _kind(name: str, distribution: str) -> str:
     """Returns what is compared of an output, a key of `_COMPARED`."""
-    if name == SENTENCE_EMBEDDING:
+    if name in (SENTENCE_EMBEDDING, SPARSE_EMBEDDING):
         return "embedding"
     return "hidden" if is_hidden_state(name) else distribution
 

@@ -350,4 +350,6 @@ def test_other_modules_and_keys(written, tmp_path):
     with pytest.raises(UnsupportedConfigError, match="the Transformer must be in the folder itself"):
         zoo.load(folder)
     change(folder, "config_sentence_transformers.json", model_type="SparseEncoder")
-    assert zoo.load(folder).task == "feature-extraction"
+    with pytest.raises(UnsupportedConfigError, match="unsupported modules for sparse vectors"):
+        zoo.load(folder)
+    assert zoo.load(folder, "feature-extraction").task == "feature-extraction"
