@@ -125,6 +125,7 @@ def _refuse_ignored(model: PretrainedModel, options: Mapping[str, Any], format: 
     refuse("num_labels", "num_labels is only for zero-shot-token-classification", not spans)
     for name in ("tokenizer", "outputs"):
         refuse(name, f"{name} is not for models that read slots of words and labels", spans)
+    refuse("tokenizer", "tokenizer is not for models of vectors of tokens", model.info().vectors is not None)
     if spans and format.name not in (TFLITE, ONNX):
         raise ExportError(
             f"{model.task} is exported in the formats litert and onnx, whose engines pass the slots of words and "

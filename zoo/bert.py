@@ -13,6 +13,7 @@ from kerasformer.models import task_models
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Rate, Size
 from kerasformer.models.encoder import TOKENS, BidirectionalEncoder, EncoderConfig
+from kerasformer.models.multi_vector_similarity import MultiVectorSimilarity
 from kerasformer.models.span_extraction import SpanExtraction
 from kerasformer.models.sparse_similarity import SparseSimilarity
 from kerasformer.models.weight_table import Names, dense, nested
@@ -90,5 +91,7 @@ SHARED = task_models.heads(
 
 MODELS = {
     **SHARED,
-    **task_models.heads(Bert, BertNextSentencePrediction, SpanExtraction, (SparseSimilarity, BertFillMask)),
+    **task_models.heads(
+        Bert, BertNextSentencePrediction, SpanExtraction, (SparseSimilarity, BertFillMask), MultiVectorSimilarity
+    ),
 }

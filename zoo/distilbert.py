@@ -15,6 +15,7 @@ from kerasformer.models import task_models
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Layers, Rate, Size, TokenId
 from kerasformer.models.encoder import TOKENS, BidirectionalEncoder, layer_table
+from kerasformer.models.multi_vector_similarity import MultiVectorSimilarity
 from kerasformer.models.sparse_similarity import SparseSimilarity
 from kerasformer.models.weight_table import Names, Row, dense, norm, output_matrix
 
@@ -111,4 +112,5 @@ MODELS = task_models.heads(
     task_models.TokenClassification,
     DistilBertQuestionAnswering,
     (SparseSimilarity, DistilBertFillMask),
+    MultiVectorSimilarity,
 )

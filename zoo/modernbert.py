@@ -20,6 +20,7 @@ from kerasformer.models import task_models
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Epsilon, Layers, Rate, Size, TokenId
 from kerasformer.models.encoder import BidirectionalEncoder, EncoderConfig
+from kerasformer.models.multi_vector_similarity import MultiVectorSimilarity
 from kerasformer.models.rotary_config import LayerRotaryConfig
 from kerasformer.models.span_extraction import SpanExtraction
 from kerasformer.models.sparse_similarity import SparseSimilarity
@@ -163,4 +164,5 @@ MODELS = task_models.heads(
     (task_models.NormedHead, task_models.QuestionAnswering),
     SpanExtraction,
     (SparseSimilarity, ModernBertFillMask),
+    MultiVectorSimilarity,
 )

@@ -15,6 +15,7 @@ from kerasformer.models import task_models
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Rate, Size
 from kerasformer.models.encoder import TOKENS
+from kerasformer.models.multi_vector_similarity import MultiVectorSimilarity
 from kerasformer.models.offset_positions import OffsetConfig, OffsetEncoder
 from kerasformer.models.sparse_similarity import SparseSimilarity
 from kerasformer.models.weight_table import Names
@@ -56,4 +57,5 @@ MODELS = task_models.heads(
     task_models.TokenClassification,
     task_models.QuestionAnswering,
     (SparseSimilarity, task_models.GeluFillMask),
+    MultiVectorSimilarity,
 )

@@ -64,6 +64,7 @@ def _call(manifest: Manifest, folder: Path) -> str:
 _CALLS = {
     "question-answering": 'pipe(question="Who?", context="A text.")',
     "sentence-similarity": 'pipe.similarity("A text.", ["Another text.", "A third one."])',
+    "multi-vector-similarity": 'pipe.similarity("A query.", ["A text.", "Another text."])',
     "sparse-similarity": 'pipe.similarity("A text.", ["Another text.", "A third one."])',
     "text-ranking": 'pipe.rank("A query.", ["A text.", "Another text."])',
     "zero-shot-classification": 'pipe("A text.", ["a class", "another class"])',

@@ -16,7 +16,7 @@ PRETRAINING = frozenset({"next-sentence-prediction", "pretraining", "replaced-to
 """Tasks of heads that models have for their pretraining, for which there is no pipeline."""
 
 FEATURE_EXTRACTION, SENTENCE_SIMILARITY = "feature-extraction", "sentence-similarity"
-SPARSE_SIMILARITY = "sparse-similarity"
+MULTI_VECTOR_SIMILARITY, SPARSE_SIMILARITY = "multi-vector-similarity", "sparse-similarity"
 TEXT_RANKING = "text-ranking"
 TOKEN_CLASSIFICATION, ZERO_SHOT_TOKENS = "token-classification", "zero-shot-token-classification"
 
@@ -29,10 +29,15 @@ PERFORMED_BY = {
 }
 """Tasks that models for another task perform."""
 
-VARIANTS = {SPARSE_SIMILARITY: SENTENCE_SIMILARITY, ZERO_SHOT_TOKENS: TOKEN_CLASSIFICATION}
+VARIANTS = {
+    MULTI_VECTOR_SIMILARITY: SENTENCE_SIMILARITY,
+    SPARSE_SIMILARITY: SENTENCE_SIMILARITY,
+    ZERO_SHOT_TOKENS: TOKEN_CLASSIFICATION,
+}
 """Tasks that the hub knows by the name of another one, by which a caller may name them, too."""
 
 NEEDS = {
+    MULTI_VECTOR_SIMILARITY: "a model for vectors of tokens (ColBERT, BGE-M3)",
     SPARSE_SIMILARITY: "a masked language model whose scores become the weights of tokens (SPLADE)",
     TEXT_RANKING: "a classifier of pairs of texts (a cross-encoder), or a language model that answers 'yes' or 'no'; "
     "an encoder of embeddings ranks texts by sentence-similarity",

@@ -12,7 +12,15 @@ from kerasformer.bundle.figures import (
     figure_rows,
     quality_text,
 )
-from kerasformer.bundle.info import SIMILARITIES, EmbeddingInfo, LanguageInfo, ModelInfo, SpanInfo, SparseInfo
+from kerasformer.bundle.info import (
+    SIMILARITIES,
+    EmbeddingInfo,
+    LanguageInfo,
+    ModelInfo,
+    MultiVectorInfo,
+    SpanInfo,
+    SparseInfo,
+)
 from kerasformer.bundle.interface import (
     ADAPTERS,
     ATTENTION_MASK,
@@ -21,6 +29,7 @@ from kerasformer.bundle.interface import (
     CROSS_CACHES,
     DECODER_INPUT_IDS,
     ENCODER_STATES,
+    EXPANSION_MASK,
     INPUT_IDS,
     LABEL_SLOTS,
     PROBABILITIES,
@@ -28,6 +37,8 @@ from kerasformer.bundle.interface import (
     SENTENCE_EMBEDDING,
     SPAN_LOGITS,
     SPARSE_EMBEDDING,
+    TOKEN_EMBEDDINGS,
+    TOKEN_WEIGHTS,
     WORD_SLOTS,
     Kind,
     Role,
@@ -88,9 +99,13 @@ __all__ = [
     "SIMILARITIES",
     "SPAN_LOGITS",
     "SPARSE_EMBEDDING",
+    "EXPANSION_MASK",
+    "TOKEN_WEIGHTS",
+    "TOKEN_EMBEDDINGS",
     "Signature",
     "SpanInfo",
     "SparseInfo",
+    "MultiVectorInfo",
     "TensorInfo",
     "WORD_SLOTS",
     "agreement_text",

@@ -50,6 +50,42 @@ class SparseInfo:
 
 
 @dataclass(frozen=True)
+class MultiVectorInfo:
+    """Properties of the vectors that a model computes, one for each token of a text.
+
+    Attributes:
+        dimension: Size of a vector.
+        unified: Whether there are also an embedding of the text and weights of its tokens, and the first token has no
+            vector (BGE-M3).
+        similarity: How queries and documents are compared: `"maxsim"`, the sum over the vectors of the query of their
+            largest dot product with a vector of the document, or `"meanmaxsim"`, the mean.
+        prompts: Texts put before an input, by name.
+        default_prompt: Name of the prompt that is used if none is requested.
+        prefix_tokens: Whether a prompt that is a token of the vocabulary is read as this token.
+        query_length: Maximum length of a query in tokens; `None` for that of the model.
+        document_length: Maximum length of a document, likewise.
+        expansion: Whether queries are extended to `expansion_length` tokens, and not longer (`"fixed"`), or unless they
+            are longer (`"min"`).
+        expansion_length: Number of tokens of an extended query.
+        expansion_token: Token that extends queries; the mask token by default.
+        skiplist: Tokens of documents that have no vector.
+    """
+
+    dimension: int
+    unified: bool = False
+    similarity: Literal["maxsim", "meanmaxsim"] = "maxsim"
+    prompts: dict[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
+    prefix_tokens: bool = False
+    query_length: int | None = None
+    document_length: int | None = None
+    expansion: Literal["fixed", "min"] | None = None
+    expansion_length: int = 32
+    expansion_token: str | None = None
+    skiplist: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class SpanInfo:
     """Properties of a model that finds spans of named types.
 
@@ -119,6 +155,7 @@ class ModelInfo:
         languages: Languages of the tokenizer, of a multilingual model.
         spans: Properties of a model for zero-shot-token-classification.
         sparse: Properties of the vectors of a model for sparse-similarity.
+        vectors: Properties of the vectors of a model for multi-vector-similarity.
     """
 
     task: str
@@ -143,11 +180,12 @@ class ModelInfo:
     languages: LanguageInfo | None = None
     spans: SpanInfo | None = None
     sparse: SparseInfo | None = None
+    vectors: MultiVectorInfo | None = None
 
     @property
     def embeds(self) -> bool:
         """Whether the outputs are vectors, which are compared by their directions."""
-        return self.embedding is not None or self.sparse is not None
+        return any(each is not None for each in (self.embedding, self.sparse, self.vectors))
 
     def input_vocab_size(self, num_scores: int) -> int:
         """Returns the number of ids of prompts, from the number of scores of each token.

@@ -245,6 +245,10 @@ OWN_LENGTHS = (WORD_SLOTS, LABEL_SLOTS)
 """Names of the inputs of texts that have no entry for each token."""
 SENTENCE_EMBEDDING = "sentence_embedding"
 """Output `(B, E)`, the mean of the token vectors, computed in the graph."""
+TOKEN_EMBEDDINGS, TOKEN_WEIGHTS = "token_embeddings", "token_weights"
+"""Outputs `(B, T, D)` and `(B, T)` with the vector of each token for retrieval, and its weight."""
+EXPANSION_MASK = "expansion_mask"
+"""Name of the input that is 1 for the tokens that extend a query, to which no token attends."""
 SPARSE_EMBEDDING = "sparse_embedding"
 """Output `(B, V)` with the weight of each token of the vocabulary for a text, most of them 0."""
 

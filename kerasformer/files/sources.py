@@ -39,6 +39,8 @@ _GRAPHS = ("*.onnx", "onnx/*.onnx", "*.tflite")
 _ATTEMPTS = 3
 """Attempts to find a folder that another process may be moving at the moment."""
 _TORCH_FILES = ["pytorch_model*.bin"]
+_VECTOR_FILES = ["colbert_linear.pt", "sparse_linear.pt"]
+"""Files of BGE-M3 beside the encoder."""
 _MODULE_FILES = [
     f"[0-9]_*/{name}" for name in ("config.json", "model.safetensors", "pytorch_model.bin", "tokenizer.json")
 ]
@@ -213,7 +215,7 @@ def _download(name: str, revision: str | None, token: str | None) -> Path:
     if not any(folder.glob("*.safetensors")):
         folder = fetch(allow_patterns=names + _TORCH_FILES, ignore_patterns=_IN_SUBFOLDERS)
     if (folder / "modules.json").is_file():
-        fetch(allow_patterns=_MODULE_FILES)
+        fetch(allow_patterns=_MODULE_FILES + _VECTOR_FILES)
     return folder
 
 

@@ -24,6 +24,8 @@ from kerasformer.extras import require
 from kerasformer.files.reading import parse_json, read_json
 from kerasformer.files.sources import foreign_graph, inside
 
+TORCH_SUFFIX = ".pt"
+"""Suffix of a file of PyTorch with the tensors of a head, as of BGE-M3."""
 _LARGE = 200 * 2**20  # bytes; loading shows its progress for larger files
 
 
@@ -232,6 +234,16 @@ def save_tensors(tensors: Mapping[str, np.ndarray], path: Path, metadata: Mappin
     except safetensors.SafetensorError as error:  # not an `OSError`, and without an error number
         raise OSError(errno.EIO, f"{path.name} could not be written: {error}") from error
     path.chmod(0o644)  # safetensors creates files that only their owner can read
+
+
+def save_torch(tensors: Mapping[str, np.ndarray], path: Path) -> None:
+    """Writes a file of PyTorch with nothing but tensors, for libraries that read no other.
+
+    Raises:
+        MissingExtraError: PyTorch is not installed.
+    """
+    torch = require("torch", "test")
+    torch.save({name: torch.from_numpy(np.array(array)) for name, array in tensors.items()}, path)
 
 
 class TorchFile(TensorFile):
@@ -446,11 +458,13 @@ def without_wrappers(file: TensorFile) -> TensorFile:
 
 
 def open_tensors(folder: Path) -> TensorFile:
-    """Opens the tensor files of a checkpoint folder; safetensors take precedence.
+    """Opens the tensor files of a checkpoint folder; safetensors take precedence. A file is one of PyTorch.
 
     Raises:
         CheckpointError: there is no tensor file, or an index cannot be read.
     """
+    if folder.is_file():
+        return TorchFile(folder.parent, [folder.name])
     kinds: list[tuple[str, type[TensorFile]]] = [("model.safetensors", Safetensors), ("pytorch_model.bin", TorchFile)]
     for name, kind in kinds:
         if (folder / name).exists():

@@ -36,6 +36,7 @@ from kerasformer.layers.layer_types import LayerArguments, LayerConfig, LayerOpt
 from kerasformer.layers.losses import SmoothedCrossentropy
 from kerasformer.layers.masks import padding_mask
 from kerasformer.layers.metrics import MaskedAccuracy
+from kerasformer.layers.multi_vectors import MultiVectorHead
 from kerasformer.layers.norms import (
     ElementwiseAffine,
     HeadNormalization,
@@ -103,6 +104,7 @@ __all__ = [
     "Rotary",
     "RotaryScaling",
     "RowCaches",
+    "MultiVectorHead",
     "SentenceHead",
     "SentencePooling",
     "Shape",

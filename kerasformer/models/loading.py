@@ -14,20 +14,11 @@ from typing import Any
 import keras
 
 from kerasformer.basics.arguments import Arguments
-from kerasformer.basics.tasks import (
-    NEEDS,
-    SENTENCE_SIMILARITY,
-    SPARSE_SIMILARITY,
-    TEXT_RANKING,
-    VARIANTS,
-    ZERO_SHOT_TOKENS,
-    without_languages,
-)
+from kerasformer.basics.tasks import NEEDS, SENTENCE_SIMILARITY, TEXT_RANKING, without_languages
 from kerasformer.bundle.adapters import read_adapter
 from kerasformer.errors import KerasformerError, MissingHeadError, SourceError
 from kerasformer.files import live, readers, sources
 from kerasformer.files.base_models import with_bases
-from kerasformer.files.gliner import is_gliner
 from kerasformer.files.reading import JsonMapping, read_json
 from kerasformer.files.tensors import JoinedTensors, open_tensors, without_wrappers
 from kerasformer.generation import GenerationConfig
@@ -40,9 +31,9 @@ from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.models.registry import architecture, backbone_of, default_task, model_class
 from kerasformer.models.saved_task import model_type_of, saved_task
 from kerasformer.models.sentence_settings import SentenceSettings, cross_encoder_entries, is_sentence_model
-from kerasformer.models.sparse_settings import is_sparse_model
 from kerasformer.models.task_models import CausalClassification
 from kerasformer.models.variables import forget_sources, sampled_values
+from kerasformer.models.variants import variant_of
 from kerasformer.models.weights import build_within_memory, load_weights
 from kerasformer.process import quiet_runtimes
 from kerasformer.tokenization import Tokenizer, has_tokenizer
@@ -217,7 +208,7 @@ def _load(
         file = backbone_of(classes_by_task).names.by_modules(file)
         for adapter in adapters:
             file = with_adapter(file, adapter, classes_by_task, content)
-        task = _variant_of(folder, task) or task or _sentence_task(folder) or saved_task(classes_by_task, content, file)
+        task = variant_of(folder, task) or task or _sentence_task(folder) or saved_task(classes_by_task, content, file)
         task_class = model_class(classes_by_task, model_type, task)
 
         # What the model is: its class, its configuration and its parts.
@@ -234,7 +225,7 @@ def _load(
 
         # The variables get the values of the tensors.
         if subfolders := {row.tensor.rpartition("/")[0] for row in model.head_rows()} - {""}:
-            further = [name for name in sorted(subfolders) if (folder / name).is_dir()]
+            further = [name for name in sorted(subfolders) if (folder / name).exists()]
             file = JoinedTensors({"": file, **{name: open_tensors(folder / name) for name in further}})
         heads = all_head_tensors(classes_by_task) | {row.tensor for row in model.head_rows()}
         names = model.backbone.checkpoint_names()
@@ -259,16 +250,6 @@ def _load(
         logger.warning(problem)
     model.source, model.loaded_values = path, sampled_values(model)
     return model
-
-
-_FOLDERS = {SPARSE_SIMILARITY: is_sparse_model, ZERO_SHOT_TOKENS: is_gliner}
-"""Functions that identify the folders for variants of tasks."""
-
-
-def _variant_of(folder: Path, task: str | None) -> str | None:
-    """Returns the variant that a folder is for, if no task is requested or the one that it is a variant of."""
-    variants = (each for each, of in VARIANTS.items() if task is None or without_languages(task) == of)
-    return next((each for each in variants if _FOLDERS[each](folder)), None)
 
 
 def _sentence_task(folder: Path) -> str | None:

@@ -11,7 +11,7 @@ import numpy as np
 from kerasformer.errors import CheckpointError, KerasformerError
 from kerasformer.files.publishing import MANIFEST, move_files, staging, write_json
 from kerasformer.files.reading import local_path, read_json
-from kerasformer.files.tensors import save_tensors
+from kerasformer.files.tensors import TORCH_SUFFIX, save_tensors, save_torch
 from kerasformer.layers.core import merged_lora
 from kerasformer.models.origin import README, Origin
 from kerasformer.models.weight_table import Names
@@ -32,6 +32,9 @@ def save_checkpoint(model: keras.Model, folder: str | Path, dtype: str | None, o
             tensors = files.setdefault(subfolder, {})
             tensors[tensor] = np.ascontiguousarray(value if dtype is None else value.astype(dtype))
         for subfolder, tensors in files.items():
+            if subfolder.endswith(TORCH_SUFFIX):
+                save_torch(tensors, aside / subfolder)
+                continue
             (aside / subfolder).mkdir(exist_ok=True)
             save_tensors(tensors, aside / subfolder / "model.safetensors")
         content = {"architectures": [model.architecture], **model.config.to_hf()}

@@ -45,7 +45,7 @@ _FLAGS = {
 }
 """Keys of older files for each pooling, in the order in which the vectors of several are concatenated."""
 
-_ACTIVATIONS = {
+ACTIVATIONS = {
     "torch.nn.modules.linear.Identity": None,
     "torch.nn.modules.activation.GELU": "gelu",
     "torch.nn.modules.activation.ReLU": "relu",
@@ -188,7 +188,7 @@ class SentenceSettings:
                 pooling, size = _pooling(path, config, hidden_dim)
                 include_prompt = config.get("include_prompt", True)
             elif name == "Dense":
-                step = _projection(path, config, size)
+                step = projection(path, config, size, _VECTOR)
                 steps, size = [*steps, step], step.dim
             elif name == "LayerNorm":
                 check_keys(path, config, required={"dimension": (size,)})
@@ -228,7 +228,7 @@ class SentenceSettings:
         }
         if self.truncate_dim is not None:
             files[SETTINGS]["truncate_dim"] = self.truncate_dim
-        activations = {activation: name for name, activation in _ACTIVATIONS.items()}
+        activations = {activation: name for name, activation in ACTIVATIONS.items()}
         size = len(self.pooling) * hidden_dim
         for path, step in located:
             config: JsonObject = {name: values[0] for name, values in _VECTOR.items()}
@@ -341,14 +341,21 @@ def _pooling(path: str, config: JsonMapping, hidden_dim: int) -> tuple[tuple[str
     return tuple(modes), len(modes) * hidden_dim
 
 
-def _projection(path: str, config: JsonMapping, size: int) -> Projection:
-    """Returns a dense layer over vectors of this size."""
+def projection(path: str, config: JsonMapping, size: int, names: Mapping[str, tuple[object, ...]]) -> Projection:
+    """Returns a dense layer.
+
+    Args:
+        path: Subfolder of the module.
+        config: Content of its `config.json`.
+        size: Size of its input.
+        names: Valid names of its input and output.
+    """
     activation = config.get("activation_function", "torch.nn.modules.activation.Tanh")
-    expect(path, "activation_function", activation, tuple(_ACTIVATIONS))
-    required = {"in_features": (size,), "bias": (True, False), "use_residual": (False,), **_VECTOR}
+    expect(path, "activation_function", activation, tuple(ACTIVATIONS))
+    required = {"in_features": (size,), "bias": (True, False), "use_residual": (False,), **names}
     check_keys(path, config, required=required, known=("out_features", "activation_function"))
     size = check(f"{path}: out_features", config.get("out_features"), integer(1), error=UnsupportedConfigError)
-    return Projection(size, _ACTIVATIONS[activation], config.get("bias", True))
+    return Projection(size, ACTIVATIONS[activation], config.get("bias", True))
 
 
 def _dropout(path: str, config: JsonMapping) -> VectorDropout:

@@ -57,5 +57,7 @@ WORD_SLOTS = TextInput(interface.WORD_SLOTS, interface.WORD_SLOTS, None, default
 """Slot of the first token of each word `(B, W)`."""
 LABEL_SLOTS = TextInput(interface.LABEL_SLOTS, interface.LABEL_SLOTS, None, default=-1, axis="num_labels")
 """Slot of the token that marks each label `(B, C)`."""
+EXPANSION_MASK = TextInput(interface.EXPANSION_MASK, interface.EXPANSION_MASK, 2)
+"""1 for tokens that extend a query, to which no token attends."""
 TEXT = (INPUT_IDS, ATTENTION_MASK, TOKEN_TYPE_IDS)
 """The arrays that a tokenizer returns."""

@@ -19,6 +19,7 @@ from kerasformer.pipelines.labelled_texts import (
     read_lines,
     read_parallel,
 )
+from kerasformer.pipelines.multi_vector_similarity import MultiVectorSimilarityPipeline
 from kerasformer.pipelines.opening import Opened, Source, open_reader, open_source, open_step
 from kerasformer.pipelines.quality import QUALITY, compare_quality, pipeline_of
 from kerasformer.pipelines.question_answering import QuestionAnsweringPipeline
@@ -45,6 +46,7 @@ __all__ = [
     "FillMaskPipeline",
     "GenerationPipeline",
     "Label",
+    "MultiVectorSimilarityPipeline",
     "OUTSIDE",
     "Opened",
     "PIPELINES",

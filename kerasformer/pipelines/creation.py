@@ -18,6 +18,7 @@ from kerasformer.files import live
 from kerasformer.pipelines.base import Pipeline
 from kerasformer.pipelines.feature_extraction import FeatureExtractionPipeline
 from kerasformer.pipelines.fill_mask import FillMaskPipeline
+from kerasformer.pipelines.multi_vector_similarity import MultiVectorSimilarityPipeline
 from kerasformer.pipelines.opening import Source, open_source
 from kerasformer.pipelines.question_answering import QuestionAnsweringPipeline
 from kerasformer.pipelines.sentence_similarity import SentenceSimilarityPipeline
@@ -35,6 +36,7 @@ from kerasformer.tokenization import Tokenizer
 PIPELINES: dict[str, type[Pipeline]] = {
     "feature-extraction": FeatureExtractionPipeline,
     "fill-mask": FillMaskPipeline,
+    "multi-vector-similarity": MultiVectorSimilarityPipeline,
     "question-answering": QuestionAnsweringPipeline,
     "sentence-similarity": SentenceSimilarityPipeline,
     "sparse-similarity": SparseSimilarityPipeline,
@@ -116,6 +118,10 @@ def pipeline(
 def pipeline(
     source: Source, task: Literal["zero-shot-token-classification"], **options: Unpack[PipelineOptions]
 ) -> SpanExtractionPipeline: ...
+@overload
+def pipeline(
+    source: Source, task: Literal["multi-vector-similarity"], **options: Unpack[PipelineOptions]
+) -> MultiVectorSimilarityPipeline: ...
 @overload
 def pipeline(
     source: Source, task: Literal["sparse-similarity"], **options: Unpack[PipelineOptions]

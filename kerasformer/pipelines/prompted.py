@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -30,7 +30,13 @@ class _Prompts(Protocol):
 
 
 class RetrievalPipeline(Pipeline):
-    """Base of pipelines that compute vectors of texts and score documents by them."""
+    """Base of pipelines that compute vectors of texts and score documents by them.
+
+    Attributes:
+        _of_scores: Names of the arguments of `similarity` that `rank` takes, too.
+    """
+
+    _of_scores: ClassVar[tuple[str, ...]] = ()
 
     @property
     def embedding(self) -> _Prompts:
@@ -41,7 +47,7 @@ class RetrievalPipeline(Pipeline):
         """Computes the vectors of texts."""
         raise NotImplementedError
 
-    def similarity(self, some: Any, others: Any) -> np.ndarray:
+    def similarity(self, some: object, others: object, *args: Any, **kwargs: Any) -> np.ndarray:
         """Returns the similarities `(N, M)` of texts or vectors."""
         raise NotImplementedError
 
@@ -69,7 +75,7 @@ class RetrievalPipeline(Pipeline):
             documents: Texts.
             top_k: Number of documents to return; `None` for all.
             return_documents: Whether to include the text of each document.
-            options: Further arguments of `encode_query` and `encode_document`, except for prompts.
+            options: Further arguments of `encode_query` and `encode_document`, except for prompts, and of `similarity`.
 
         Returns:
             A list of `{"corpus_id", "score"}` and, on request, `"text"`, the most similar document first.
@@ -79,8 +85,9 @@ class RetrievalPipeline(Pipeline):
             check("top_k", top_k, optional(integer(1))),
             check("return_documents", return_documents, BOOLEAN),
         )
+        scored = {name: options.pop(name) for name in self._of_scores if name in options}
         vectors = self.encode_document(texts, **options)
-        scores = self.similarity(self.encode_query(read_text(query, "query"), **options), vectors)[0]
+        scores = self.similarity(self.encode_query(read_text(query, "query"), **options), vectors, **scored)[0]
         best = np.argsort(-scores, kind="stable")[:count]
         return [
             {"corpus_id": int(i), "score": float(scores[i])} | ({"text": texts[i]} if with_text else {}) for i in best

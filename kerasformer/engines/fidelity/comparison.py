@@ -11,7 +11,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from kerasformer.bundle import PROBABILITIES, SENTENCE_EMBEDDING, SPARSE_EMBEDDING, Fidelity, Rounding
+from kerasformer.bundle import (
+    PROBABILITIES,
+    SENTENCE_EMBEDDING,
+    SPARSE_EMBEDDING,
+    TOKEN_EMBEDDINGS,
+    TOKEN_WEIGHTS,
+    Fidelity,
+    Rounding,
+)
 from kerasformer.engines.arrays import token_array
 from kerasformer.engines.fidelity.references import (
     ENDS_OF_SPANS,
@@ -127,7 +135,9 @@ def _compare_forward(engine: Forward, references: Arrays) -> list[Scores]:
 
 def _kind(name: str, distribution: str) -> str:
     """Returns what is compared of an output, a key of `_COMPARED`."""
-    if name in (SENTENCE_EMBEDDING, SPARSE_EMBEDDING):
+    if name == TOKEN_WEIGHTS:
+        return "none"
+    if name in (SENTENCE_EMBEDDING, SPARSE_EMBEDDING, TOKEN_EMBEDDINGS):
         return "embedding"
     return "hidden" if is_hidden_state(name) else distribution
 

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from kerasformer.bundle import SENTENCE_EMBEDDING
+from kerasformer.bundle import SENTENCE_EMBEDDING, TOKEN_EMBEDDINGS
 from kerasformer.bundle.interface import OWN_LENGTHS
 from kerasformer.engines.arrays import row_slots
 from kerasformer.engines.protocols import Forward, Step
@@ -128,7 +128,7 @@ def record_reading(engine: Forward, ids: np.ndarray, mask: np.ndarray) -> dict[s
 
 def is_hidden_state(name: str) -> bool:
     """Returns whether an output contains hidden states or embeddings rather than scores."""
-    return name.endswith("hidden_state") or name == SENTENCE_EMBEDDING
+    return name.endswith("hidden_state") or name in (SENTENCE_EMBEDDING, TOKEN_EMBEDDINGS)
 
 
 def inputs_of(references: Arrays) -> dict[str, np.ndarray]:
