@@ -349,6 +349,8 @@ def _rows(line: str, answer: Any) -> list[list[str]]:
         return [[line, f"{getattr(answer, 'shape', '')} {str(answer)[:200]}".strip()]]
     if "labels" in answer:
         return [[line, label, f"{score:.3f}"] for label, score in zip(answer["labels"], answer["scores"], strict=True)]
+    if "multi_vector" in answer:
+        return [[line, kind, str(getattr(value, "shape", len(value)))] for kind, value in answer.items()]
     if all(isinstance(weight, float) for weight in answer.values()):
         return [[line, token, f"{weight:.3f}"] for token, weight in answer.items()]  # a sparse vector
     score = [f"{answer['score']:.3f}"] if "score" in answer else []

@@ -76,6 +76,10 @@ ALONE: dict[str, tuple[keras.layers.Layer, Arrays]] = {
         layers.LMHead(11, tied=False, use_bias=True, scale=0.5, softcap=3.0),
         {"x": np.ones((2, 3, 12), "float32")},
     ),
+    "vectors of tokens": (
+        layers.MultiVectorHead([layers.Projection(5, None)], unified=True),
+        {"x": np.random.default_rng(2).normal(size=(2, 3, 12)).astype("float32"), "attention_mask": MASK},
+    ),
     "spans": (
         layers.SpanHead(12, 3),
         {
