@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import kerasformer as kf
-from kerasformer.basics.tasks import PRETRAINING
+from kerasformer.basics.tasks import PRETRAINING, VARIANTS
 from kerasformer.bundle import tested
 from kerasformer.bundle.architectures import DECODER, find
 from kerasformer.errors import ExportError
@@ -27,7 +27,7 @@ WITHOUT_PIPELINE = {f"{name}-text2text-generation" for name in ("bigbird_pegasus
 """Encoder-decoders that transformers.js has no class for."""
 BERTS = {name for name in ENCODERS if ALL[name].tokenizer in (tiny_text.wordpiece, tiny_text.wordpiece_with_ends)}
 """Encoders with a tokenizer like that of BERT or MPNet, whatever their inputs."""
-FOR_TASKS = {name for name, row in ALL.items() if row.task not in PRETRAINING}
+FOR_TASKS = {name for name, row in ALL.items() if row.task not in (*PRETRAINING, *VARIANTS)}
 _EMBEDS = "sentence-similarity"
 _HEADS = ("fill-mask", "question-answering", "text-classification", "token-classification")
 _FOR_TEXTS = ("text-classification", "feature-extraction", "sentence-similarity")
