@@ -11,13 +11,13 @@ of PyLate; `EncoderOnlyEmbedderM3Model` of FlagEmbedding.
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from kerasformer.basics.arguments import BOOLEAN, STRING, check, integer, mapping, one_of, optional, sequence
+from kerasformer.basics.arguments import BOOLEAN, STRING, check, integer, one_of, optional, sequence
 from kerasformer.errors import UnsupportedConfigError
 from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.files.tensors import open_tensors
@@ -28,6 +28,7 @@ from kerasformer.models.sentence_settings import (
     SETTINGS,
     TRANSFORMER,
     SentenceSettings,
+    TextSettings,
     check_keys,
     check_paths,
     expect,
@@ -56,7 +57,7 @@ _PYLATE_KEYS = """query_prefix document_prefix query_length document_length atte
 
 
 @dataclass(frozen=True)
-class MultiVectorSettings:
+class MultiVectorSettings(TextSettings):
     """How a model computes the vectors of tokens, and how to use them.
 
     Attributes:
@@ -65,8 +66,6 @@ class MultiVectorSettings:
         unified: Whether there are also a vector of the text and weights of its tokens, and the first token has no
             vector (BGE-M3).
         similarity: `"maxsim"`, or `"meanmaxsim"`, divided by the number of vectors of the query.
-        prompts: Texts put before an input, by name.
-        default_prompt: Name of the prompt that is used if none is requested; optional.
         prefix_tokens: Whether a prompt that is a token of the vocabulary is read as this token, as by PyLate.
         query_length: Maximum length of a query in tokens; `None` for that of the model.
         document_length: Maximum length of a document, likewise.
@@ -76,8 +75,6 @@ class MultiVectorSettings:
         expansion_token: Token that extends queries; the mask token of the tokenizer by default.
         attends: Whether the tokens of a query attend to those that extend it.
         skiplist: Tokens of documents that have no vector, such as punctuation.
-        max_length: Maximum length of a text in tokens; `None` for that of the tokenizer and of the model.
-        lower_case: Whether texts are converted to lower case, regardless of the tokenizer.
 
     Raises:
         UnsupportedConfigError: a value is unsupported.
@@ -87,8 +84,6 @@ class MultiVectorSettings:
     normalize: bool = True
     unified: bool = False
     similarity: str = "maxsim"
-    prompts: Mapping[str, str] = field(default_factory=dict)
-    default_prompt: str | None = None
     prefix_tokens: bool = False
     query_length: int | None = None
     document_length: int | None = None
@@ -97,29 +92,22 @@ class MultiVectorSettings:
     expansion_token: str | None = None
     attends: bool = False
     skiplist: tuple[str, ...] = ()
-    max_length: int | None = None
-    lower_case: bool = False
 
     def __post_init__(self) -> None:
         """Checks the values."""
         length = optional(integer(2))
-        kinds = {
-            f"{SETTINGS}: prompts": (self.prompts, mapping(STRING, STRING)),
-            "similarity_fn_name": (self.similarity, one_of("maxsim", "meanmaxsim")),
-            "query_length": (self.query_length, length),
-            "document_length": (self.document_length, length),
-            "query_expansion: strategy": (self.expansion, one_of("fixed", "min", None)),
-            "query_expansion: length": (self.expansion_length, integer(1)),
-            "query_expansion: token": (self.expansion_token, optional(STRING)),
-            "query_expansion: attend": (self.attends, BOOLEAN),
-            "skiplist_words": (self.skiplist, sequence(STRING)),
-            "max_seq_length": (self.max_length, optional(integer(1))),
-            "do_lower_case": (self.lower_case, BOOLEAN),
-        }
-        for name, (value, kind) in kinds.items():
-            check(name, value, kind, error=UnsupportedConfigError)
-        if self.default_prompt is not None:
-            expect(SETTINGS, "default_prompt_name", self.default_prompt, tuple(self.prompts))
+        self._check(
+            {
+                "similarity_fn_name": (self.similarity, one_of("maxsim", "meanmaxsim")),
+                "query_length": (self.query_length, length),
+                "document_length": (self.document_length, length),
+                "query_expansion: strategy": (self.expansion, one_of("fixed", "min", None)),
+                "query_expansion: length": (self.expansion_length, integer(1)),
+                "query_expansion: token": (self.expansion_token, optional(STRING)),
+                "query_expansion: attend": (self.attends, BOOLEAN),
+                "skiplist_words": (self.skiplist, sequence(STRING)),
+            }
+        )
 
     @classmethod
     def read(cls, folder: Path, hidden_dim: int) -> Self | None:
@@ -152,10 +140,7 @@ class MultiVectorSettings:
             (Projection(size, None),),
             unified=True,
             similarity="meanmaxsim",
-            prompts=dense_settings.prompts,
-            default_prompt=dense_settings.default_prompt,
-            max_length=dense_settings.max_length,
-            lower_case=dense_settings.lower_case,
+            **dense_settings.texts(),
         )
 
     @classmethod
@@ -237,12 +222,8 @@ class MultiVectorSettings:
 
     def to_files(self, hidden_dim: int) -> JsonObject:
         """Returns the contents of the JSON files, in the form of the library that the settings are from."""
-        text: JsonObject = {"max_seq_length": self.max_length, "do_lower_case": self.lower_case}
-        use: JsonObject = {"prompts": dict(self.prompts), "default_prompt_name": self.default_prompt}
         if self.unified:
-            shared = {"prompts": self.prompts, "default_prompt": self.default_prompt, "max_length": self.max_length}
-            settings = SentenceSettings(("cls",), (NORMALIZE,), lower_case=self.lower_case, **shared)  # type: ignore[arg-type]
-            return settings.to_files(hidden_dim)
+            return SentenceSettings(("cls",), (NORMALIZE,), **self.texts()).to_files(hidden_dim)
         names = ["Transformer", *["Dense"] * len(self.projections)]
         if not self.prefix_tokens:
             names += ["MultiVectorMask", "Normalize"] if self.normalize else ["MultiVectorMask"]
@@ -276,18 +257,17 @@ class MultiVectorSettings:
                 "attend_to_expansion_tokens": self.attends,
                 "skiplist_words": list(self.skiplist),
             }
-            files[SETTINGS] = {"model_type": _PYLATE, "similarity_fn_name": "MaxSim", **use, **of_pylate}
-        else:
-            files[SETTINGS] = {"model_type": _MODEL, "similarity_fn_name": self.similarity, **use}
-            text |= lengths
-            if self.expansion is not None:
-                text["query_expansion"] = {
-                    "strategy": self.expansion,
-                    "attend": self.attends,
-                    "token": self.expansion_token,
-                    "length": self.expansion_length,
-                }
-        return files | {TRANSFORMER: text}
+            return files | self._text_files(model_type=_PYLATE, similarity_fn_name="MaxSim", **of_pylate)
+        files |= self._text_files(model_type=_MODEL, similarity_fn_name=self.similarity)
+        files[TRANSFORMER] |= lengths
+        if self.expansion is not None:
+            files[TRANSFORMER]["query_expansion"] = {
+                "strategy": self.expansion,
+                "attend": self.attends,
+                "token": self.expansion_token,
+                "length": self.expansion_length,
+            }
+        return files
 
 
 _LAST = ("MultiVectorMask", "Normalize")

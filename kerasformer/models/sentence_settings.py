@@ -12,13 +12,13 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Self
 
-from kerasformer.basics.arguments import BOOLEAN, STRING, check, integer, mapping, number, optional
+from kerasformer.basics.arguments import BOOLEAN, STRING, Kind, check, integer, mapping, number, optional
 from kerasformer.bundle import SIMILARITIES
 from kerasformer.errors import UnsupportedConfigError
 from kerasformer.files.reading import JsonMapping, JsonObject, parse_json, read_bytes, read_json
@@ -63,8 +63,55 @@ Files = JsonMapping
 """Contents of JSON files by their paths relative to the folder of the checkpoint."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class TextSettings:
+    """How a model for vectors of texts reads them, whatever the kind of vectors.
+
+    Attributes:
+        prompts: Texts put before an input, by name, such as `{"query": "query: "}`.
+        default_prompt: Name of the prompt that is used if none is requested; optional.
+        max_length: Maximum length of a text in tokens; `None` for that of the tokenizer and of the model.
+        lower_case: Whether texts are converted to lower case, regardless of the tokenizer.
+    """
+
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
+    max_length: int | None = None
+    lower_case: bool = False
+
+    def texts(self) -> JsonObject:
+        """Returns these attributes, with which settings of another kind can be created."""
+        return {each.name: getattr(self, each.name) for each in fields(TextSettings)}
+
+    def _check(self, kinds: Mapping[str, tuple[object, Kind]]) -> None:
+        """Checks these attributes and others.
+
+        Args:
+            kinds: Values and what is valid, by names in the files.
+        """
+        of_texts = {
+            f"{SETTINGS}: prompts": (self.prompts, mapping(STRING, STRING)),
+            "max_seq_length": (self.max_length, optional(integer(1))),
+            "do_lower_case": (self.lower_case, BOOLEAN),
+        }
+        for name, (value, kind) in {**of_texts, **kinds}.items():
+            check(name, value, kind, error=UnsupportedConfigError)
+        if self.default_prompt is not None:
+            expect(SETTINGS, "default_prompt_name", self.default_prompt, tuple(self.prompts))
+
+    def _text_files(self, **settings: object) -> JsonObject:
+        """Returns the contents of the files with these attributes.
+
+        Args:
+            settings: Further entries of `config_sentence_transformers.json`.
+        """
+        prompts = {"prompts": dict(self.prompts), "default_prompt_name": self.default_prompt}
+        text = {"max_seq_length": self.max_length, "do_lower_case": self.lower_case}
+        return {SETTINGS: {**settings, **prompts}, TRANSFORMER: text}
+
+
 @dataclass(frozen=True)
-class SentenceSettings:
+class SentenceSettings(TextSettings):
     """How a model computes the embedding of a text from its hidden states, and how to use it.
 
     Attributes:
@@ -72,11 +119,7 @@ class SentenceSettings:
         steps: What follows the pooling, in order: `Projection(…)`, `VectorDropout(…)`, `"layer_norm"` and
             `"normalize"`.
         similarity: Similarity of two embeddings: `"cosine"`, `"dot"`, `"euclidean"` or `"manhattan"`.
-        prompts: Texts put before an input, by name, such as `{"query": "query: "}`.
-        default_prompt: Name of the prompt that is used if none is requested; optional.
         truncate_dim: Number of first entries of an embedding to keep by default; `None` for all.
-        max_length: Maximum length of a text in tokens; `None` for that of the tokenizer and of the model.
-        lower_case: Whether texts are converted to lower case, regardless of the tokenizer.
         include_prompt: Whether the tokens of a prompt are pooled like those of the text.
 
     Raises:
@@ -86,11 +129,7 @@ class SentenceSettings:
     pooling: tuple[str, ...] = ("mean",)
     steps: tuple[Step, ...] = ()
     similarity: str = "cosine"
-    prompts: Mapping[str, str] = field(default_factory=dict)
-    default_prompt: str | None = None
     truncate_dim: int | None = None
-    max_length: int | None = None
-    lower_case: bool = False
     include_prompt: bool = True
 
     def __post_init__(self) -> None:
@@ -100,17 +139,12 @@ class SentenceSettings:
         expect(SETTINGS, "similarity_fn_name", self.similarity, SIMILARITIES)
         for mode in self.pooling or ("none",):
             expect("Pooling", "pooling_mode", mode, POOLINGS)
-        kinds = {
-            f"{SETTINGS}: prompts": (self.prompts, mapping(STRING, STRING)),
-            "truncate_dim": (self.truncate_dim, optional(integer(1))),
-            "max_seq_length": (self.max_length, optional(integer(1))),
-            "do_lower_case": (self.lower_case, BOOLEAN),
-            "include_prompt": (self.include_prompt, BOOLEAN),
-        }
-        for name, (value, kind) in kinds.items():
-            check(name, value, kind, error=UnsupportedConfigError)
-        if self.default_prompt is not None:
-            expect(SETTINGS, "default_prompt_name", self.default_prompt, tuple(self.prompts))
+        self._check(
+            {
+                "truncate_dim": (self.truncate_dim, optional(integer(1))),
+                "include_prompt": (self.include_prompt, BOOLEAN),
+            }
+        )
 
     @classmethod
     def default(cls, folder: Path | None = None) -> Self:
@@ -218,13 +252,7 @@ class SentenceSettings:
                 for index, (path, module) in enumerate(zip(paths, modules, strict=True))
             ],
             "1_Pooling/config.json": pooling,
-            SETTINGS: {
-                "model_type": "SentenceTransformer",
-                "prompts": dict(self.prompts),
-                "default_prompt_name": self.default_prompt,
-                "similarity_fn_name": self.similarity,
-            },
-            TRANSFORMER: {"max_seq_length": self.max_length, "do_lower_case": self.lower_case},
+            **self._text_files(model_type="SentenceTransformer", similarity_fn_name=self.similarity),
         }
         if self.truncate_dim is not None:
             files[SETTINGS]["truncate_dim"] = self.truncate_dim

@@ -7,13 +7,13 @@ Reference: `SparseEncoder`, `MLMTransformer` and `SpladePooling` of sentence-tra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-from kerasformer.basics.arguments import BOOLEAN, STRING, check, integer, mapping, optional
+from kerasformer.basics.arguments import integer, optional
 from kerasformer.errors import UnsupportedConfigError
 from kerasformer.files.reading import JsonObject
 from kerasformer.layers.sentence import SPARSE_ACTIVATIONS, SPARSE_POOLINGS
@@ -21,6 +21,7 @@ from kerasformer.models.sentence_settings import (
     MODULES,
     SETTINGS,
     TRANSFORMER,
+    TextSettings,
     check_keys,
     check_paths,
     expect,
@@ -37,17 +38,13 @@ _MODEL, _TASK, _POOLING = "SparseEncoder", "fill-mask", "1_SpladePooling"
 
 
 @dataclass(frozen=True)
-class SparseSettings:
+class SparseSettings(TextSettings):
     """How a masked language model computes the weights of tokens, and how to use them.
 
     Attributes:
         pooling: How the weights of a text are pooled over its tokens, one of `layers.sentence.SPARSE_POOLINGS`.
         activation: One of `layers.sentence.SPARSE_ACTIVATIONS`: `log(1 + relu(score))`, or the same once more.
         max_active_dims: Number of largest weights to keep by default; `None` for all.
-        prompts: Texts put before an input, by name.
-        default_prompt: Name of the prompt that is used if none is requested; optional.
-        max_length: Maximum length of a text in tokens; `None` for that of the tokenizer and of the model.
-        lower_case: Whether texts are converted to lower case, regardless of the tokenizer.
 
     Raises:
         UnsupportedConfigError: a value is unsupported.
@@ -59,25 +56,12 @@ class SparseSettings:
     pooling: str = "max"
     activation: str = "relu"
     max_active_dims: int | None = None
-    prompts: Mapping[str, str] = field(default_factory=dict)
-    default_prompt: str | None = None
-    max_length: int | None = None
-    lower_case: bool = False
 
     def __post_init__(self) -> None:
         """Checks the values."""
         expect("SpladePooling", "pooling_strategy", self.pooling, SPARSE_POOLINGS)
         expect("SpladePooling", "activation_function", self.activation, SPARSE_ACTIVATIONS)
-        kinds = {
-            f"{SETTINGS}: prompts": (self.prompts, mapping(STRING, STRING)),
-            "max_active_dims": (self.max_active_dims, optional(integer(1))),
-            "max_seq_length": (self.max_length, optional(integer(1))),
-            "do_lower_case": (self.lower_case, BOOLEAN),
-        }
-        for name, (value, kind) in kinds.items():
-            check(name, value, kind, error=UnsupportedConfigError)
-        if self.default_prompt is not None:
-            expect(SETTINGS, "default_prompt_name", self.default_prompt, tuple(self.prompts))
+        self._check({"max_active_dims": (self.max_active_dims, optional(integer(1)))})
 
     @classmethod
     def read(cls, folder: Path, vocab_size: int) -> Self | None:
@@ -127,9 +111,7 @@ class SparseSettings:
 
     def to_files(self, vocab_size: int) -> JsonObject:
         """Returns the contents of the JSON files, which sentence-transformers and `from_files` read."""
-        use: dict[str, Any] = {"prompts": dict(self.prompts), "default_prompt_name": self.default_prompt}
-        if self.max_active_dims is not None:
-            use["max_active_dims"] = self.max_active_dims
+        limit = {} if self.max_active_dims is None else {"max_active_dims": self.max_active_dims}
         return {
             MODULES: [
                 module_entry(0, "", "sparse_encoder.models.MLMTransformer"),
@@ -140,8 +122,7 @@ class SparseSettings:
                 "activation_function": self.activation,
                 "word_embedding_dimension": vocab_size,
             },
-            SETTINGS: {"model_type": _MODEL, "similarity_fn_name": "dot", **use},
-            TRANSFORMER: {"max_seq_length": self.max_length, "do_lower_case": self.lower_case},
+            **self._text_files(model_type=_MODEL, similarity_fn_name="dot", **limit),
         }
 
 

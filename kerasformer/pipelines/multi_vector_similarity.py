@@ -13,7 +13,7 @@ from kerasformer.basics.tasks import MULTI_VECTOR_SIMILARITY, NEEDS
 from kerasformer.bundle import EXPANSION_MASK, SENTENCE_EMBEDDING, TOKEN_EMBEDDINGS, TOKEN_WEIGHTS, MultiVectorInfo
 from kerasformer.engines.arrays import similar_rows
 from kerasformer.errors import CapacityError, InputError
-from kerasformer.pipelines.inputs import map_inputs, progress_bar, read_inputs, read_text
+from kerasformer.pipelines.inputs import progress_bar, read_inputs, read_text
 from kerasformer.pipelines.opening import Opened
 from kerasformer.pipelines.prompted import DOCUMENT, QUERY, RetrievalPipeline
 from kerasformer.pipelines.sparse_vectors import SparseVector, dot_products, sparse_vector
@@ -80,28 +80,6 @@ class MultiVectorSimilarityPipeline(RetrievalPipeline):
     def kinds(self) -> tuple[str, ...]:
         """Kinds of vectors of a text: `"multi_vector"`, and for BGE-M3 also `"dense"` and `"sparse"`."""
         return KINDS if self._vectors.unified else (MULTI_VECTOR,)
-
-    def __call__(self, inputs: object, *, batch_size: int = 16, progress: bool = False, **options: Any) -> Any:
-        """Computes the vectors of documents.
-
-        Args:
-            inputs: A text, a list or an array of texts, or another iterable, which is read lazily.
-            batch_size: Number of texts in one call of the model.
-            progress: Whether to show a progress bar on standard error.
-            options: Further arguments of `encode`.
-
-        Returns:
-            As `encode`; for an iterable without a length, an iterator of the vectors of single texts.
-        """
-        checked = read_inputs(inputs, read_text)
-        if checked.form != "iterator":
-            return self.encode(inputs, batch_size=batch_size, progress=progress, **options)
-
-        def answer(part: Sequence[str]) -> list[TextVectors]:
-            return list(self.encode(list(part), batch_size=batch_size, **options))
-
-        size = int(check("batch_size", batch_size, integer(1)))
-        return map_inputs(checked, answer, batch_size=size, progress=progress, label=self.task)
 
     def encode(
         self,

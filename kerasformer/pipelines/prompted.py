@@ -11,7 +11,7 @@ from kerasformer.basics.arguments import BOOLEAN, STRING, Arguments, check, inte
 from kerasformer.errors import InputError
 from kerasformer.files.reading import JsonObject
 from kerasformer.pipelines.base import Pipeline
-from kerasformer.pipelines.inputs import read_inputs, read_text
+from kerasformer.pipelines.inputs import map_inputs, read_inputs, read_text
 
 QUERY, DOCUMENT = ("query",), ("document", "passage", "corpus")
 """Names of the prompts of queries and documents, as in sentence-transformers."""
@@ -34,14 +34,44 @@ class RetrievalPipeline(Pipeline):
 
     Attributes:
         _of_scores: Names of the arguments of `similarity` that `rank` takes, too.
+        _batch_size: Default number of texts, or of chunks of long texts, in one call of the model.
+        _page: Number of batches that are tokenized together.
     """
 
     _of_scores: ClassVar[tuple[str, ...]] = ()
+    _batch_size: ClassVar[int] = 16
+    _page: ClassVar[int] = 1
+
+    def __call__(self, inputs: object, *, batch_size: int | None = None, progress: bool = False, **options: Any) -> Any:
+        """Computes the vectors of texts; where they are of another kind for queries, those of documents.
+
+        Args:
+            inputs: A text, a list or an array of texts, or another iterable, which is read lazily.
+            batch_size: Number of texts, or chunks of long texts, in one call of the model; that of `encode` by default.
+            progress: Whether to show a progress bar on standard error.
+            options: Further arguments of `encode`.
+
+        Returns:
+            As `encode`; for an iterable without a length, an iterator of the vectors of single texts.
+        """
+        checked, size = read_inputs(inputs, read_text), self._batch_size if batch_size is None else batch_size
+        if checked.form != "iterator":
+            return self.encode(inputs, batch_size=size, progress=progress, **options)
+        self._check_lazy(options)
+
+        def answer(part: Sequence[str]) -> list[Any]:
+            return list(self.encode(list(part), batch_size=size, **options))
+
+        together = self._page * int(check("batch_size", size, integer(1)))
+        return map_inputs(checked, answer, batch_size=together, progress=progress, label=self.task)
 
     @property
     def embedding(self) -> _Prompts:
         """Properties of the vectors."""
         raise NotImplementedError
+
+    def _check_lazy(self, options: Arguments) -> None:
+        """Checks the arguments of `encode` for an iterable that is read lazily."""
 
     def encode(self, texts: object, *args: Any, **kwargs: Any) -> Any:
         """Computes the vectors of texts."""

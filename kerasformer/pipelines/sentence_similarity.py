@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 
-from kerasformer.basics.arguments import BOOLEAN, check, integer, one_of, optional
+from kerasformer.basics.arguments import BOOLEAN, Arguments, check, integer, one_of, optional
 from kerasformer.bundle import PROMPT_MASK, SENTENCE_EMBEDDING, EmbeddingInfo
 from kerasformer.errors import InputError
 from kerasformer.pipelines.base import LengthOptions
 from kerasformer.pipelines.chunks import combined_rows, rows_of
-from kerasformer.pipelines.inputs import map_inputs, progress_bar, read_inputs, read_text
+from kerasformer.pipelines.inputs import progress_bar, read_inputs, read_text
 from kerasformer.pipelines.prompted import RetrievalPipeline
 from kerasformer.pipelines.vectors import PRECISIONS, Precision, quantized, similarity, unit
-
-_PAGE = 32
-"""Number of batches that are tokenized together."""
 
 
 class SentenceSimilarityPipeline(RetrievalPipeline):
@@ -26,39 +22,14 @@ class SentenceSimilarityPipeline(RetrievalPipeline):
     Pooling, projections and normalization are part of the model, and of every exported file.
     """
 
+    _batch_size, _page = 32, 32
+
     @property
     def embedding(self) -> EmbeddingInfo:
         """Properties of the embeddings: dimension, similarity, prompts."""
         if self.info.embedding is None:
             raise InputError(f"A model for embeddings of texts was expected. Received: {self.info.name}")
         return self.info.embedding
-
-    def __call__(self, inputs: object, *, batch_size: int = 32, progress: bool = False, **options: Any) -> Any:
-        """Computes embeddings.
-
-        Args:
-            inputs: A text, a list or an array of texts, or another iterable, which is read lazily.
-            batch_size: Number of texts, or chunks of long texts, in one call of the model.
-            progress: Whether to show a progress bar on standard error.
-            options: Further arguments of `encode`.
-
-        Returns:
-            As `encode`; for an iterable without a length, an iterator of the embeddings of single texts.
-        """
-        checked = read_inputs(inputs, read_text)
-        if checked.form != "iterator":
-            return self.encode(inputs, batch_size=batch_size, progress=progress, **options)
-        if options.get("precision") == "int8" and options.get("ranges") is None:
-            raise InputError(
-                "int8 embeddings of an iterator need ranges=…, since the ranges of all embeddings "
-                "are unknown before the last text. Received: no ranges. Pass them, or a list of texts"
-            )
-
-        def answer(part: Sequence[str]) -> list[np.ndarray]:
-            return list(self.encode(part, batch_size=batch_size, **options))
-
-        size = _PAGE * int(check("batch_size", batch_size, integer(1)))
-        return map_inputs(checked, answer, batch_size=size, progress=progress, label=self.task)
 
     def encode(
         self,
@@ -144,6 +115,13 @@ class SentenceSimilarityPipeline(RetrievalPipeline):
             )
         return similarity(first, second, self.embedding.similarity)
 
+    def _check_lazy(self, options: Arguments) -> None:
+        if options.get("precision") == "int8" and options.get("ranges") is None:
+            raise InputError(
+                "int8 embeddings of an iterator need ranges=…, since the ranges of all embeddings "
+                "are unknown before the last text. Received: no ranges. Pass them, or a list of texts"
+            )
+
     def _as_vectors(self, value: object) -> np.ndarray:
         """Returns embeddings `(N, D)` of texts, or the given ones."""
         array = value if isinstance(value, np.ndarray) else None
@@ -171,8 +149,8 @@ class SentenceSimilarityPipeline(RetrievalPipeline):
         vectors = np.zeros((len(texts), self.embedding.dimension), "float32")
         order = np.argsort([-len(text) for text in texts], kind="stable")
         with progress_bar(self.task, len(texts), progress) as advance:
-            for start in range(0, len(texts), _PAGE * batch_size):
-                rows = order[start : start + _PAGE * batch_size]
+            for start in range(0, len(texts), self._page * batch_size):
+                rows = order[start : start + self._page * batch_size]
                 encoded = self._encode([texts[row] for row in rows], options)
                 pooled = encoded.positions >= unpooled  # also in chunks; padding has the position -1
                 masks = {PROMPT_MASK: (encoded.attention_mask * ~pooled).astype("int32")} if unpooled else {}

@@ -13,13 +13,11 @@ from kerasformer.bundle import SPARSE_EMBEDDING, SparseInfo
 from kerasformer.errors import InputError
 from kerasformer.pipelines.base import LengthOptions
 from kerasformer.pipelines.chunks import combined_rows, rows_of
-from kerasformer.pipelines.inputs import map_inputs, progress_bar, read_inputs, read_text
+from kerasformer.pipelines.inputs import progress_bar, read_inputs, read_text
 from kerasformer.pipelines.opening import Opened
 from kerasformer.pipelines.prompted import RetrievalPipeline
 from kerasformer.pipelines.sparse_vectors import SparseVector, checked_vectors, dot_products, is_sparse, sparse_vector
 
-_PAGE = 4
-"""Number of batches that are tokenized together; a weight for each token of the vocabulary takes 4 bytes."""
 _DENSE = ("normalize", "precision", "ranges", "truncate_dim")
 """Options of dense embeddings."""
 
@@ -35,6 +33,8 @@ class SparseSimilarityPipeline(RetrievalPipeline):
     Reference: Formal et al. 2021, arXiv:2109.10086, and `SparseEncoder` of sentence-transformers.
     """
 
+    _page = 4  # a weight for each token of the vocabulary takes 4 bytes
+
     def __init__(self, opened: Opened) -> None:
         super().__init__(opened)
         if self.info.sparse is None:
@@ -45,28 +45,6 @@ class SparseSimilarityPipeline(RetrievalPipeline):
     def embedding(self) -> SparseInfo:
         """Properties of the vectors: pooling, prompts, number of weights."""
         return self._sparse
-
-    def __call__(self, inputs: object, *, batch_size: int = 16, progress: bool = False, **options: Any) -> Any:
-        """Computes sparse vectors.
-
-        Args:
-            inputs: A text, a list or an array of texts, or another iterable, which is read lazily.
-            batch_size: Number of texts, or chunks of long texts, in one call of the model.
-            progress: Whether to show a progress bar on standard error.
-            options: Further arguments of `encode`.
-
-        Returns:
-            As `encode`; for an iterable without a length, an iterator of the vectors of single texts.
-        """
-        checked = read_inputs(inputs, read_text)
-        if checked.form != "iterator":
-            return self.encode(inputs, batch_size=batch_size, progress=progress, **options)
-
-        def answer(part: Sequence[str]) -> list[SparseVector]:
-            return list(self.encode(list(part), batch_size=batch_size, **options))
-
-        size = _PAGE * int(check("batch_size", batch_size, integer(1)))
-        return map_inputs(checked, answer, batch_size=size, progress=progress, label=self.task)
 
     def encode(
         self,
@@ -155,7 +133,7 @@ class SparseSimilarityPipeline(RetrievalPipeline):
         vectors: list[SparseVector] = [{} for _ in texts]
         order = np.argsort([-len(text) for text in texts], kind="stable")
         with progress_bar(self.task, len(texts), progress) as advance:
-            for rows in _pages(order, _PAGE * batch_size):
+            for rows in _pages(order, self._page * batch_size):
                 encoded = self._encode([texts[row] for row in rows], options)
                 weights = self._run(encoded, batch_size, by_length=True)[SPARSE_EMBEDDING]
                 ones = np.ones(len(weights))  # no mean
