@@ -68,14 +68,14 @@ def _from_the_left(theme: Mapping[str, str]) -> list[str]:
 
 
 def _from_the_top(theme: Mapping[str, str]) -> list[str]:
-    half = (NARROW - 10) / 2
+    half, card = (NARROW - 10) / 2, 158
     corners = [(x, y) for y in (0, 56) for x in (0, half + 10)]
     return [
         *(_pill(x, y, half, text, theme) for (x, y), text in zip(corners, _SOURCES, strict=True)),
         _arrow_down(102, 148, "load", theme),
-        _card(0, 150, half, "Keras 3 model", _MODEL, theme, strong=False),
-        _arrow(half - 2, half + 12, 254, "", theme),
-        _card(half + 10, 150, half, "Bundle", _BUNDLE, theme, strong=True),
+        _card(0, 150, card, "Keras 3 model", _MODEL, theme, strong=False),
+        _arrow(card, NARROW - card, 254, "export", theme),
+        _card(NARROW - card, 150, card, "Bundle", _BUNDLE, theme, strong=True),
         _arrow_down(358, 404, "run", theme),
         *(_place(x, y + 406, half, *each, theme) for (x, y), each in zip(corners, _PLACES.items(), strict=True)),
         _example(0, 524, NARROW, (18, 52), (18, 132), theme),
@@ -111,7 +111,9 @@ def _card(
     fill, line = (theme["accent-soft"], theme["accent"]) if strong else (theme["card"], theme["edge"])
     parts = [
         _box(x, y, width, _BOTTOM - _TOP, fill, line, 14),
-        _text(x + 16, y + 40, title, theme["accent" if strong else "text"], 18, 'font-weight="700"'),
+        _text(
+            x + 16, y + 40, title, theme["accent" if strong else "text"], 18 if width > 160 else 15, 'font-weight="700"'
+        ),
     ]
     parts += [_text(x + 16, y + 80 + 31 * index, each, theme["text"], 14) for index, each in enumerate(lines)]
     return "".join(parts)

@@ -21,8 +21,10 @@ _THEME = Theme("none", "#ffffff", "#ffffff", _COLORS["encoder"], _COLORS["decode
 
 _COLUMN, _ROW, _WIDTH, _HEIGHT = 2.1, 0.42, 1.9, 0.31
 """Distances of columns and rows, and the size of a box, in inches."""
-_INDENT, _NARROW, _LOW_ROW = 0.3, 3.8, 0.3
-"""Indentation of a derived architecture, width of the picture and distance of rows, in inches, on a phone."""
+_FONT_SIZE, _LONGEST = 9.5, 26
+"""Font size in points, and the number of characters from which it is smaller, so that a text fits its box."""
+_INDENT, _LOW_ROW, _LOW_WIDTH, _NARROW = 0.3, 0.3, 2.6, 3.8
+"""On a phone: indentation, distance of rows, width of a box and of the picture, in inches."""
 _ORIGIN = "Transformer  2017"
 
 Lineage = Sequence[tuple[Architecture, int]]
@@ -116,15 +118,15 @@ def _draw_rows(axis: Axes, root: _Node) -> None:
         left, y = depth * _INDENT, row * _LOW_ROW
         add_box(
             axis,
-            left + _WIDTH * 0.6,
+            left + _LOW_WIDTH / 2,
             y,
-            _WIDTH * 1.2,
+            _LOW_WIDTH,
             0.85 * _LOW_ROW,
             facecolor=node.color,
             edgecolor="none",
             zorder=2,
         )
-        axis.text(left + 0.1, y, node.text, ha="left", va="center_baseline", fontsize=9.5, zorder=3)
+        axis.text(left + 0.1, y, node.text, ha="left", va="center_baseline", fontsize=_FONT_SIZE, zorder=3)
     for node, depth in _rows(root, 0):
         for child in node.children:
             x = depth * _INDENT + _INDENT / 2
@@ -159,7 +161,8 @@ class _Drawing:
     def _box(self, node: _Node, column: int) -> None:
         x, y = column * _COLUMN, node.row * _ROW
         add_box(self._axis, x, y, _WIDTH, _HEIGHT, facecolor=node.color, edgecolor="none", zorder=2)
-        self._axis.text(x, y, node.text, ha="center", va="center_baseline", fontsize=9.5, zorder=3)
+        size = min(_FONT_SIZE, _FONT_SIZE * _LONGEST / len(node.text))
+        self._axis.text(x, y, node.text, ha="center", va="center_baseline", fontsize=size, zorder=3)
 
     def _line(self, node: _Node, child: _Node, column: int) -> None:
         start = column * _COLUMN + _WIDTH / 2, node.row * _ROW
