@@ -23,8 +23,8 @@ _LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 _IMAGE = re.compile(r'<img src="([^"]+)"')
 _PICTURE = re.compile(r"<picture>\s*((?:<source [^>]*>\s*)*)(<img [^>]*>)\s*</picture>")
 _SOURCE = re.compile(r'<source media="([^"]+)" srcset="([^"]+)">')
-_DARK, _NARROW = "(prefers-color-scheme: dark)", "(max-width: 600px)"
-"""Media of pictures with further sources. The site's own theme can be another one than the system's."""
+_MEDIA = {"(prefers-color-scheme: dark)": "only-dark", "(max-width: 600px)": "only-narrow"}
+"""Classes for the media of a picture's further sources: the site's theme can be another one than the system's."""
 _CODE = re.compile(r"(^```.*?^```$|^~~~.*?^~~~$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 _LANGUAGES = {
     ".cpp": "cpp", ".hpp": "cpp", ".js": "javascript", ".mjs": "javascript", ".kt": "kotlin", ".py": "python",
@@ -123,17 +123,12 @@ def _rewritten(text: str, path: Path, source: Path, reached: list[Path]) -> str:
     def for_all_media(match: re.Match[str]) -> str:
         """Returns an image for each theme and width, of which the style sheet shows one."""
         sources = [(set(media.split(" and ")), file) for media, file in _SOURCE.findall(match[1])]
-        media: set[str] = set().union(*(needed for needed, _ in sources))
         images = []
-        for dark, narrow in product(
-            (False, True) if _DARK in media else (None,), (False, True) if _NARROW in media else (None,)
-        ):
-            here = {name for name, is_so in ((_DARK, dark), (_NARROW, narrow)) if is_so}
-            classes = [] if dark is None else ["only-dark" if dark else "only-light"]
-            classes += [] if narrow is None else ["only-narrow" if narrow else "only-wide"]
+        for theme, width in product(("only-light", "only-dark"), ("only-wide", "only-narrow")):
+            here = {medium for medium, shown in _MEDIA.items() if shown in (theme, width)}
             file = next((file for needed, file in sources if needed <= here), None)
             image = match[2] if file is None else re.sub(r'src="[^"]+"', f'src="{file}"', match[2])
-            images.append(image.replace("<img ", f'<img class="{" ".join(classes)}" '))
+            images.append(image.replace("<img ", f'<img class="{theme} {width}" '))
         return "".join(images)
 
     text = _PICTURE.sub(for_all_media, text)
