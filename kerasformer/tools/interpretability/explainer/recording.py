@@ -22,7 +22,7 @@ from kerasformer.files.reading import JsonObject
 from kerasformer.generation import GenerationOutput
 from kerasformer.pipelines import Opened, open_source
 from kerasformer.tools.interpretability.attention_sources import BundleSource
-from kerasformer.tools.interpretability.attribution import attribute
+from kerasformer.tools.interpretability.attribution import Method, attribute
 from kerasformer.tools.interpretability.explainer.answers import (
     COMPARED_TOKENS,
     NEW_TOKENS,
@@ -319,9 +319,9 @@ def _page(subject: _Subject, item: _Item, words: Words, count: int) -> JsonObjec
 
 def _reason(subject: _Subject, reading: Reading) -> JsonObject | None:
     """Returns what each part of a text adds to the score of the answer; `None` where answers are no scores."""
-    source, method = (subject.opened, "occlusion") if subject.model is None else (subject.model, "integrated_gradients")
+    method: Method = "occlusion" if subject.model is None else "integrated_gradients"
     try:
-        found = attribute(source, reading.text, reading.pair, method=method)
+        found = attribute(subject.model or subject.opened, reading.text, reading.pair, method=method)
     except InputError:
         return None
     parts = [[text, share if share is None else round(share, 4)] for text, share in found.pieces()]
