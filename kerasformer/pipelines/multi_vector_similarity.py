@@ -8,19 +8,24 @@ from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
-from kerasformer.basics.arguments import BOOLEAN, check, integer, mapping, number, one_of
+from kerasformer.basics.arguments import BOOLEAN, check, integer, one_of
 from kerasformer.basics.tasks import MULTI_VECTOR_SIMILARITY, NEEDS
 from kerasformer.bundle import EXPANSION_MASK, SENTENCE_EMBEDDING, TOKEN_EMBEDDINGS, TOKEN_WEIGHTS, MultiVectorInfo
 from kerasformer.engines.arrays import similar_rows
 from kerasformer.errors import CapacityError, InputError
 from kerasformer.pipelines.inputs import progress_bar, read_inputs, read_text
 from kerasformer.pipelines.opening import Opened
-from kerasformer.pipelines.prompted import DOCUMENT, QUERY, RetrievalPipeline
+from kerasformer.pipelines.prompted import (
+    DENSE,
+    DOCUMENT,
+    KINDS,
+    MULTI_VECTOR,
+    QUERY,
+    SPARSE,
+    RetrievalPipeline,
+)
 from kerasformer.pipelines.sparse_vectors import SparseVector, dot_products, sparse_vector
 from kerasformer.tokenization.fitting import check_known
-
-DENSE, SPARSE, MULTI_VECTOR = KINDS = ("dense", "sparse", "multi_vector")
-"""Kinds of vectors."""
 
 
 class TextVectors(TypedDict):
@@ -162,24 +167,12 @@ class MultiVectorSimilarityPipeline(RetrievalPipeline):
         Raises:
             InputError: neither texts nor such vectors; or weights of other kinds, negative, or 0 for all.
         """
-        chosen = self._weights(weights)
+        chosen = self.score_weights(weights)
         queries, documents = self._as_vectors(some, True, chosen), self._as_vectors(others, False, chosen)
         total = np.zeros((len(queries), len(documents)), "float64")
         for kind, weight in chosen.items():
             total += weight * self._scores(kind, [each[kind] for each in queries], [each[kind] for each in documents])
         return (total / sum(chosen.values())).astype("float32")
-
-    def _weights(self, weights: object) -> dict[str, float]:
-        chosen = dict.fromkeys(self.kinds, 1.0)
-        if weights is not None:
-            known = check("weights", weights, mapping(one_of(*KINDS), number(0)))
-            chosen = {kind: float(weight) for kind, weight in known.items() if weight > 0}
-        if not chosen or set(chosen) - set(self.kinds):
-            raise InputError(
-                f"weights must have at least one positive weight, of the kinds {', '.join(self.kinds)}. "
-                f"Received: {weights!r}"
-            )
-        return chosen
 
     def _scores(self, kind: str, queries: Sequence[Any], documents: Sequence[Any]) -> np.ndarray:
         if kind == SPARSE:

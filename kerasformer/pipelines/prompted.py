@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from kerasformer.basics.arguments import BOOLEAN, STRING, Arguments, check, integer, optional
+from kerasformer.basics.arguments import BOOLEAN, STRING, Arguments, check, integer, mapping, number, one_of, optional
 from kerasformer.errors import InputError
 from kerasformer.files.reading import JsonObject
 from kerasformer.pipelines.base import Pipeline
@@ -15,6 +15,9 @@ from kerasformer.pipelines.inputs import map_inputs, read_inputs, read_text
 
 QUERY, DOCUMENT = ("query",), ("document", "passage", "corpus")
 """Names of the prompts of queries and documents, as in sentence-transformers."""
+
+DENSE, SPARSE, MULTI_VECTOR = KINDS = ("dense", "sparse", "multi_vector")
+"""Kinds of vectors: of a text, of weights of its tokens, and of each of its tokens."""
 
 
 class _Prompts(Protocol):
@@ -64,6 +67,11 @@ class RetrievalPipeline(Pipeline):
 
         together = self._page * int(check("batch_size", size, integer(1)))
         return map_inputs(checked, answer, batch_size=together, progress=progress, label=self.task)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of vectors of a text."""
+        return (DENSE,)
 
     @property
     def embedding(self) -> _Prompts:
@@ -122,6 +130,23 @@ class RetrievalPipeline(Pipeline):
         return [
             {"corpus_id": int(i), "score": float(scores[i])} | ({"text": texts[i]} if with_text else {}) for i in best
         ]
+
+    def score_weights(self, weights: object) -> dict[str, float]:
+        """Returns the weights of the scores of the kinds that count, from those of a caller; all the same for `None`.
+
+        Raises:
+            InputError: weights of other kinds, negative, or 0 for all.
+        """
+        chosen = dict.fromkeys(self.kinds, 1.0)
+        if weights is not None:
+            known = check("weights", weights, mapping(one_of(*KINDS), number(0)))
+            chosen = {kind: float(weight) for kind, weight in known.items() if weight > 0}
+        if not chosen or set(chosen) - set(self.kinds):
+            raise InputError(
+                f"weights must have at least one positive weight, of the kinds {', '.join(self.kinds)}. "
+                f"Received: {weights!r}"
+            )
+        return chosen
 
     def _prompt(self, name: Any, prompt: object) -> str:
         """Returns the text to put before inputs."""

@@ -15,7 +15,7 @@ from kerasformer.pipelines.base import LengthOptions
 from kerasformer.pipelines.chunks import combined_rows, rows_of
 from kerasformer.pipelines.inputs import progress_bar, read_inputs, read_text
 from kerasformer.pipelines.opening import Opened
-from kerasformer.pipelines.prompted import RetrievalPipeline
+from kerasformer.pipelines.prompted import SPARSE, RetrievalPipeline
 from kerasformer.pipelines.sparse_vectors import SparseVector, checked_vectors, dot_products, is_sparse, sparse_vector
 
 _DENSE = ("normalize", "precision", "ranges", "truncate_dim")
@@ -40,6 +40,11 @@ class SparseSimilarityPipeline(RetrievalPipeline):
         if self.info.sparse is None:
             raise InputError(f"{self.task} needs {NEEDS[SPARSE_SIMILARITY]}. Received: {self.info.name}")
         self._sparse: SparseInfo = self.info.sparse
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of vectors of a text: `"sparse"`."""
+        return (SPARSE,)
 
     @property
     def embedding(self) -> SparseInfo:

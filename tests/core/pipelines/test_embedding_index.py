@@ -9,7 +9,7 @@ from sentence_transformers import util
 import kerasformer as kf
 from kerasformer import zoo
 from kerasformer.errors import InputError, SourceError
-from tests.core.pipelines import sentence_folders
+from tests.core.pipelines import retrieval_folders, sentence_folders
 from tests.tiny_text import CORPUS
 
 TEXTS = [*CORPUS, "Größe und Maß 🚂", ""]
@@ -92,7 +92,7 @@ def test_another_model_is_refused(pipe, folder, tmp_path):
     with pytest.raises(InputError, match=r"built with another model, BertPooledFeatures.*a similarity of -?0\.\d{3}"):
         kf.EmbeddingIndex.load(path, kf.pipeline(model))
     wide = zoo.load(folder, sentence=zoo.SentenceSettings(("mean", "cls"), ("normalize",)), task="sentence-similarity")
-    with pytest.raises(InputError, match="with 64 entries, and embeddings of 32 entries"):
+    with pytest.raises(InputError, match="with vectors of 64 instead of 32 entries"):
         kf.EmbeddingIndex.load(path, kf.pipeline(wide))
 
 
@@ -133,3 +133,81 @@ def test_arguments(pipe, tmp_path, checkpoint):
         index.search(np.ones(5, "float32"))
     with pytest.raises(InputError, match="top_k must be an integer of at least 1"):
         index.search("text", top_k=0)
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory):
+    """Pipelines that compute other kinds of vectors."""
+    folder = tmp_path_factory.mktemp("others")
+    retrieval_folders.write_sparse(folder / "sparse", "bert")
+    retrieval_folders.write_multi_vector(folder / "multi-vector", "bert")
+    retrieval_folders.write_unified(folder / "bge-m3")
+    task = {"bge-m3": "multi-vector-similarity"}
+    return {path.name: kf.pipeline(path, task.get(path.name)) for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [("sparse", None), ("multi-vector", None), ("bge-m3", None), ("bge-m3", {"dense": 1, "sparse": 0.3})],
+)
+def test_other_kinds_of_vectors_rank_as_their_pipeline(others, tmp_path, name, weights):
+    pipe, queries = others[name], ["a rainy day", "the mountains"]
+    index = kf.EmbeddingIndex.build(pipe, TEXTS)
+    again = kf.EmbeddingIndex.load(index.save(tmp_path / "corpus.npz"), pipe)
+    assert again.kinds == pipe.kinds and again.precision == "float32"
+    of_scores = {} if weights is None else {"weights": weights}
+    found = again.search(queries, top_k=5, **of_scores)
+    assert found == index.search(pipe.encode_query(queries), top_k=5, **of_scores)
+    for query, hits in zip(queries, found, strict=True):
+        expected = pipe.rank(query, TEXTS, top_k=5, return_documents=True, **of_scores)
+        largest = max(abs(each["score"]) for each in expected)
+        scores = [[each["score"] for each in each_of] for each_of in (hits, expected)]
+        assert scores[0] == pytest.approx(scores[1], abs=1e-5 * largest)
+        by_text = {each["corpus_id"]: each["score"] for each in pipe.rank(query, TEXTS, **of_scores)}
+        assert all(abs(by_text[hit["corpus_id"]] - hit["score"]) <= 1e-5 * largest for hit in hits)
+        assert [hit["text"] for hit in hits] == [TEXTS[hit["corpus_id"]] for hit in hits]
+    alone = index.search(pipe.encode_query(queries[0]), top_k=2, **of_scores)
+    assert [hit["corpus_id"] for hit in alone] == [hit["corpus_id"] for hit in found[0][:2]]
+
+
+@pytest.mark.parametrize("name", ["multi-vector", "bge-m3"])
+def test_vectors_of_tokens_in_int8(others, tmp_path, name):
+    pipe = others[name]
+    index = kf.EmbeddingIndex.build(pipe, TEXTS, precision="int8")
+    found = kf.EmbeddingIndex.load(index.save(tmp_path / "corpus.npz"), pipe).search("a rainy day", top_k=len(TEXTS))
+    exact = {hit["corpus_id"]: hit["score"] for hit in pipe.rank("a rainy day", TEXTS)}
+    largest = max(map(abs, exact.values()))
+    assert 0 < max(abs(hit["score"] - exact[hit["corpus_id"]]) for hit in found) < 0.01 * largest
+
+
+def test_vectors_of_another_kind_are_refused(others, pipe, tmp_path):
+    sparse, several = others["sparse"], others["bge-m3"]
+    index = kf.EmbeddingIndex.build(sparse, TEXTS[:4])
+    for queries in (np.ones(8, "float32"), [{"rain": "1"}]):
+        with pytest.raises(InputError, match="A sparse vector must be a dictionary"):
+            index.search(queries)
+    path = index.save(tmp_path / "corpus.npz")
+    with pytest.raises(InputError, match="has vectors of the kind sparse.*sentence-similarity, which computes dense"):
+        kf.EmbeddingIndex.load(path, pipe)
+    every = kf.EmbeddingIndex.build(several, TEXTS[:4])
+    with pytest.raises(InputError, match="dictionaries with dense and sparse and multi_vector"):
+        every.search({"dense": np.ones(8)})
+    query = several.encode_query("Rain")
+    with pytest.raises(InputError, match=r"must be \(T, \d+\), as those of the index. Received: shape \(2, 3\)"):
+        every.search({**query, "multi_vector": np.ones((2, 3), "float32")})
+    for made, precision, possible in ((sparse, "int8", "float32"), (several, "binary", "float32 or int8")):
+        with pytest.raises(InputError, match=f"are stored as {possible}. Received: precision='{precision}'"):
+            kf.EmbeddingIndex.build(made, TEXTS, precision=precision)
+    with pytest.raises(InputError, match="positive weight, of the kinds sparse"):
+        index.search("Rain", weights={"dense": 1})
+
+
+@pytest.mark.parametrize("name", ["sparse", "multi-vector"])
+def test_a_damaged_file_of_other_vectors(others, tmp_path, name):
+    path = kf.EmbeddingIndex.build(others[name], TEXTS[:4]).save(tmp_path / "corpus.npz")
+    with np.load(path) as archive:
+        arrays = {each: archive[each] for each in archive.files}
+    for key in {"weight_rows", "weight_ends", "token_sizes", "vector_counts", "token_vectors"} & set(arrays):
+        np.savez(path, **{**arrays, key: arrays[key][:-1]})
+        with pytest.raises(SourceError, match="is not a readable index"):
+            kf.EmbeddingIndex.load(path, others[name])

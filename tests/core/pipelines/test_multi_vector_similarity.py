@@ -182,8 +182,6 @@ def test_models_and_vectors_of_other_kinds(written: Any) -> None:
             pipe.similarity("Rain", "Sea", weights=weights)
     with pytest.raises(InputError, match="weights"):
         pipe.similarity("Rain", "Sea", weights={"colbert": 1})
-    with pytest.raises(InputError, match="a pipeline for sentence-similarity"):
-        kf.EmbeddingIndex.build(pipe, TEXTS)
     with pytest.raises(InputError, match="This source is for multi-vector-similarity"):
         kf.pipeline(kf.load(written()[0]), "fill-mask")
 

@@ -111,8 +111,6 @@ def test_models_and_vectors_of_other_kinds(written: Any) -> None:
     for vectors in (np.ones((2, 3)), [[1.0, 2.0]], {"rain": "1"}):
         with pytest.raises(InputError, match="A sparse vector must be a dictionary"):
             pipe.similarity("Rain", vectors)
-    with pytest.raises(InputError, match="a pipeline for sentence-similarity"):
-        kf.EmbeddingIndex.build(pipe, TEXTS)
     with pytest.raises(InputError, match="This source is for sparse-similarity"):
         kf.pipeline(kf.load(folder), "fill-mask")
     with pytest.raises(InputError, match="sparse-similarity needs a masked language model"):
