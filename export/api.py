@@ -45,6 +45,8 @@ from kerasformer.export.quantization.cache_scales import measure_cache_scales
 from kerasformer.export.quantization.calibration import calibrate
 from kerasformer.export.quantization.layouts import calibrated_kernels
 from kerasformer.export.quantization.learned_rounding import MAX_LEARNING_TEXTS, learn_rounding, learning_windows
+from kerasformer.export.quantization.mixed_bits import four_bits, mixed, mixes, rounding_losses
+from kerasformer.export.quantization.model_matrices import matrices
 from kerasformer.export.quantization.rotation import adapted, rotated, rotates
 from kerasformer.export.quantization.sample_inputs import (
     MAX_TEXTS,
@@ -130,7 +132,9 @@ def export(
         if keras.backend.backend() != "tensorflow":
             return Bundle(export_in_child(model, destination, file_format.name, recipe, options, report))
         job = resolve_options(model, options, file_format, runtime)
-        job = replace(job, recipe=recipe.resolved(variable.path for variable in job.model.variables))
+        if not mixes(job.model, recipe):  # which waits for the calibration
+            recipe = recipe.resolved(variable.path for variable in job.model.variables)
+        job = replace(job, recipe=recipe)
         if _rotates(job):
             job = replace(job, recipe=adapted(job.recipe))
         check_attention(job, f"format={file_format.name!r}", file_format.attention)
@@ -238,8 +242,7 @@ def _write(builder: BundleBuilder, read: Passages | None) -> tuple[JsonObject, F
         _calibrate(builder, read)
     kept: JsonObject = {}
     if job.recipe.rounding == "stored":
-        layout, report = builder.format.layout(job.profile, job.opset), builder.report
-        recipe, ranges, kept["stored"] = keep_levels(job.model, job.recipe, layout, report)
+        recipe, ranges, kept["stored"] = keep_levels(job.model, job.recipe, builder.layout, builder.report)
         builder.job = replace(job, recipe=recipe, ranges=ranges)
     if job.owned and builder.format.streams_weights:
         release_weights(job.model)  # each is read again as it is written
@@ -280,14 +283,20 @@ def _passages(builder: BundleBuilder) -> Passages:
 
 
 def _calibrate(builder: BundleBuilder, read: Passages) -> None:
-    """Measures the ranges of activations and rounds kernels."""
-    job, progress = builder.job, partial(builder.report, "calibrate")
-    kernels = calibrated_kernels(job.model, job.recipe, builder.format.layout(job.profile, job.opset))
-    ranges = calibrate(job.model, read, progress, kernels)
-    if job.recipe.rounding == "distilled":
+    """Measures the ranges of activations, rounds kernels and chooses the bits of a decoder's matrices."""
+    job, progress, layout = builder.job, partial(builder.report, "calibrate"), builder.layout
+    recipe, losses = job.recipe, None
+    measured = mixes(job.model, recipe)
+    if measured:
+        recipe = four_bits(recipe, matrices(job.model), layout)
+    ranges = calibrate(job.model, read, progress, calibrated_kernels(job.model, recipe, layout))
+    if measured:
+        losses = rounding_losses(cast(CausalLM, job.model), ranges, read, partial(builder.report, "choose bits"))
+        recipe = mixed(job.recipe, matrices(job.model, ranges), layout, losses)
+    if recipe.rounding == "distilled":
         windows = learning_windows(job.model, job.calibration)
-        ranges = learn_rounding(cast(CausalLM, job.model), ranges, windows, builder.report)
-    builder.job = replace(job, ranges=ranges)
+        ranges = learn_rounding(cast(CausalLM, job.model), recipe, ranges, windows, builder.report)
+    builder.job = replace(job, recipe=recipe, ranges=ranges, losses=losses)
 
 
 def _with_tokenizer(model: PretrainedModel | str | Path, options: ExportOptions) -> PretrainedModel:

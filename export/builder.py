@@ -28,6 +28,8 @@ from kerasformer.export.graph.adapters import with_adapters
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.job import ExportJob
 from kerasformer.export.progress_report import WRITE_WEIGHTS
+from kerasformer.export.quantization.layouts import Layout
+from kerasformer.export.quantization.mixed_bits import mixed
 from kerasformer.export.quantization.model_matrices import matrices
 from kerasformer.export.quantization.simulation import Simulation
 from kerasformer.export.targets import Target
@@ -84,6 +86,18 @@ class BundleBuilder:
             accelerator=self.job.accelerator,  # type: ignore[arg-type]
             versions=_versions(self.format),
         )
+
+    @property
+    def layout(self) -> Layout:
+        """How the format stores matrices."""
+        return self.format.layout(self.job.profile, self.job.opset)
+
+    def resolved(self, recipe: Recipe) -> Recipe:
+        """Returns a recipe with an entry for each matrix of the model that does not have the bits of its kind."""
+        job = self.job
+        if job.losses is not None and recipe.budget is not None:
+            return mixed(recipe, matrices(job.model, job.ranges), self.layout, job.losses)
+        return recipe.resolved(variable.path for variable in job.model.variables)
 
     def write(self, recipe: Recipe) -> int:
         """Writes the model files and returns their total size in bytes."""
@@ -170,8 +184,8 @@ class BundleBuilder:
         activations are simulated as dynamic ones, whose rounding is finer, so that the result is a lower bound.
         """
         self.report("measure rounding", 0, 0)
-        model, layout = self.job.model, self.format.layout(self.job.profile, self.job.opset)
-        simulation = Simulation(model, matrices(model, self.job.ranges), layout, self.functions[0].call)
+        model = self.job.model
+        simulation = Simulation(model, matrices(model, self.job.ranges), self.layout, self.functions[0].call)
         simulation.store(replace(recipe, activations="float" if recipe.activations == "float" else "dynamic"))
         return record_rounding(simulation, references)
 

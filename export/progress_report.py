@@ -20,6 +20,7 @@ _SHARES = {
     "measure Keras": (0.05, 0.1),
     "answer with Keras": (0.05, 0.3),
     "calibrate": (0.3, 0.4),
+    "choose bits": (0.36, 0.4),
     "find levels": (0.3, 0.4),
     "try each part": (0.3, 0.6),
     "trace and convert": (0.4, 0.7),

@@ -25,11 +25,13 @@ import numpy as np
 from keras import ops
 
 from kerasformer.basics.progress import StageProgress
+from kerasformer.bundle.recipes import Recipe
 from kerasformer.errors import ExportError, InputError
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.compensation import LEVELS, RoundedKernel
+from kerasformer.export.quantization.mixed_bits import divergence
 from kerasformer.export.quantization.model_matrices import matrices
-from kerasformer.layers.primitives import Primitives, Weight, lowering
+from kerasformer.layers.primitives import Primitives, Weight
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.contracts import CausalLM
 from kerasformer.models.pretrained import PretrainedModel
@@ -43,8 +45,9 @@ _FEWEST = 1 << 15
 """Smallest number of tokens: what is learned from fewer fits these texts rather than others."""
 _LENGTH = 128  # tokens of a window
 _BATCH = 2  # windows of a step
-_RATE = 4e-3
-"""Learning rate of positions, in levels, after `_WARM_UP` steps; it then decreases to 0 by a cosine."""
+_WAY = 0.2
+"""How far a position moves, in levels, if all its steps have the same direction. The learning rate follows from it and
+from the number of steps: it increases for `_WARM_UP` steps and then decreases to 0 by a cosine."""
 _WARM_UP = 10
 """Number of steps in which the rate increases: the first ones of Adam move every weight equally far."""
 _OF_SCALES = 0.1
@@ -97,12 +100,13 @@ def learning_windows(model: PretrainedModel, texts: Sequence[str] | None) -> np.
 
 
 def learn_rounding(
-    model: CausalLM, calibration: Calibration, windows: np.ndarray, report: StageProgress
+    model: CausalLM, recipe: Recipe, calibration: Calibration, windows: np.ndarray, report: StageProgress
 ) -> Calibration:
-    """Returns the calibration with learned levels and scales of the kernels that were rounded to four bits.
+    """Returns the calibration with learned levels and scales of the kernels that are stored in four bits.
 
     Args:
         model: The model with its float32 weights.
+        recipe: How its matrices are stored.
         calibration: Result of `calibrate`.
         windows: Result of `learning_windows`.
         report: Called with a stage that names the remaining minutes, and the number of steps.
@@ -112,30 +116,28 @@ def learn_rounding(
     kernels = {
         part.path: _Kernel(part.rounded, part.value())
         for part in matrices(model, calibration)
-        if part.rounded is not None and part.rounded.bits == 4
+        if part.rounded is not None
+        and part.rounded.bits == 4
+        and recipe.storage(part.path, part.rows, part.table) == "int4"
     }
     learned = [variable for kernel in kernels.values() for variable in kernel.learned]
     others = np.delete(windows, np.s_[::_HELD_OUT], axis=0)
     batches = _batches(others[np.random.default_rng(0).permutation(len(others))])
     steps = len(batches)
-    optimizer = keras.optimizers.Adam(_RATE)
+    rate = 2 * _WAY / max(1, steps)
+    optimizer = keras.optimizers.Adam(rate)
     optimizer.build(learned)
 
-    def divergence(ids: Tensor) -> Tensor:
-        inputs = {"input_ids": ids, "attention_mask": ops.ones_like(ids)}
-        expected = ops.log_softmax(model(inputs, training=False))
-        with lowering(_LearnedKernels(kernels)):
-            received = ops.log_softmax(model(inputs, training=False))
-        return ops.mean(ops.sum(ops.exp(expected) * (expected - received), axis=-1))
+    primitives = _LearnedKernels(kernels)
 
     @tf.function(autograph=False)
     def step(ids: Tensor) -> None:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([variable.value for variable in learned])
-            loss = divergence(ids)
+            loss = divergence(model, ids, primitives)
         optimizer.apply(tape.gradient(loss, [variable.value for variable in learned]), learned)
 
-    judge = tf.function(divergence, autograph=False)
+    judge = tf.function(lambda ids: divergence(model, ids, primitives), autograph=False)
     held_out = [tf.constant(ids) for ids in _batches(windows[::_HELD_OUT])]
 
     def judged() -> tuple[float, list[np.ndarray]]:
@@ -147,7 +149,7 @@ def learn_rounding(
 
     report("learn rounding", 0, steps)
     best, kept = judged()
-    rate, done = _RATE, 0
+    done = 0
     for part in np.array_split(np.array(batches), _CHECKS):
         for ids in part:
             warmth = min(1.0, (done + 1) / _WARM_UP)

@@ -62,7 +62,11 @@ class Recipe:
         sensitive: Storage type of the matrices that lose most by rounding, if it is not that of `weights`: those of
             values in attention and of outputs of feed-forward networks, and all matrices in the first and in the last
             sixteenth of a stack of layers, rounded. They become entries of `layers` when the model is known; see
-            `resolved`.
+            `resolved`. For decoders, `budget` takes its place.
+        budget: For decoders, the size of all matrices that are quantized, as a share of their size with `weights` and
+            `tables`. Those by which the answers change most for each byte get eight bits, and a tied table may get
+            four, as measured on the calibration texts (see `mixed_bits`). `None`: as `weights`, `tables` and
+            `sensitive` say.
         min_cosine: Smallest permitted mean cosine similarity of embeddings with those of the Keras model, which decides
             instead of the agreement for models for sentence-similarity.
         rounding: How kernels are rounded to integers. `"nearest"`: each weight for itself. `"calibrated"`: so that the
@@ -92,6 +96,7 @@ class Recipe:
     block: int | None = None
     layers: tuple[tuple[str, Storage], ...] = ()
     sensitive: Storage | None = None
+    budget: float | None = None
     min_cosine: float = 0.0
     rounding: Rounding = "nearest"
     channelwise: bool = False
@@ -214,6 +219,7 @@ _INT4 = Recipe(
     max_divergence=0.15,
     max_divergence_p99=1.0,
     rounding="calibrated",
+    budget=1.0,
 )
 
 # In float32, only the order of summation differs. The other recipes are judged by their answers; their tolerance only
@@ -277,9 +283,10 @@ RECIPES = {
             max_divergence=0.1,
             max_divergence_p99=0.75,
             sensitive="int8",
+            budget=1.11,
         ),
         replace(_INT4, name="int4_distilled", rounding="distilled"),
-        replace(_INT4, name="int4_channel", channelwise=True),
+        replace(_INT4, name="int4_channel", channelwise=True, budget=None),
         Recipe(
             "stored",
             "int8",
