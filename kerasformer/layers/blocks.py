@@ -285,13 +285,16 @@ class DecoderLayer(EncoderLayer):
             raise InputError("A parallel layer cannot have cross attention. Expected: cross_attention=None")
         self.cross_attention = cross_attention
         self.cross_attention_norm: Any = None if cross_attention is None else self._norm("cross_attention_norm")
+        self.cross_attention_output_norm: Any = None
+        if cross_attention is not None and self.order == "sandwich_norm":
+            self.cross_attention_output_norm = self._norm("cross_attention_output_norm")
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the weights for inputs `(B, T, E)`."""
         super().build(input_shape)
-        if self.cross_attention is not None:
-            build_once(self.cross_attention, input_shape)
-            build_once(self.cross_attention_norm, input_shape)
+        for layer in (self.cross_attention, self.cross_attention_norm, self.cross_attention_output_norm):
+            if layer is not None:
+                build_once(layer, input_shape)
 
     def call(  # type: ignore[override]  # the memory is its second input, as in PyTorch
         self,
@@ -329,6 +332,7 @@ class DecoderLayer(EncoderLayer):
                     **flags,
                 )
             )
+            y = y if self.cross_attention_output_norm is None else self.cross_attention_output_norm(y)
             x = self._add(x, y, self.cross_attention_norm, training)
             states |= {f"cross_{name}": value for name, value in cross_states.items()}
             output = self._feed(x, training)

@@ -6,6 +6,7 @@ from kerasformer.models.checkpoint import read_config
 from kerasformer.models.config import Config, numbered_labels
 from kerasformer.models.contracts import CausalModel
 from kerasformer.models.creation import create
+from kerasformer.models.encoder_decoder import EncoderDecoder
 from kerasformer.models.head_request import HeadRequest
 from kerasformer.models.keras_engine import KerasStep
 from kerasformer.models.keras_forward import KerasForward
@@ -27,6 +28,7 @@ __all__ = [
     "Backbone",
     "CausalModel",
     "Config",
+    "EncoderDecoder",
     "EncoderDecoderModel",
     "EncoderOnly",
     "FillMask",

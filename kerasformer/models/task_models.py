@@ -651,13 +651,7 @@ class CausalClassification(CausalModel):
 
     def answer(self, states: Outputs, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Returns the scores from the last real token of each row."""
-        ids = inputs["input_ids"]
-        real = inputs.get("attention_mask")
-        if real is None:
-            pad = self.config.pad_token_id
-            real = ops.ones_like(ids) if pad is None else ops.cast(ids != pad, "int32")
-        slots = ops.arange(ops.shape(ids)[1], dtype="int32") * ops.cast(real > 0, "int32")
-        return self.head(at_slots(states["output"], ops.max(slots, axis=1)))
+        return self.head(last_states(states["output"], inputs, self.config.pad_token_id))
 
 
 class CausalTokenClassification(CausalModel, TokenClassification):
@@ -779,6 +773,21 @@ def mean_of_tokens(states: Tensor, attention_mask: Tensor | None = None) -> Tens
         return ops.mean(states, axis=1)
     real = ops.expand_dims(ops.cast(attention_mask, states.dtype), -1)
     return ops.sum(states * real, axis=1) / ops.maximum(ops.sum(real, axis=1), 1.0)
+
+
+def last_states(states: Tensor, inputs: Mapping[str, Tensor], pad_token_id: int | None) -> Tensor:
+    """Selects the state of the last real token of each text: `(B, T, E)` to `(B, E)`.
+
+    Args:
+        states: `(B, T, E)`.
+        inputs: `input_ids` `(B, T)` and optionally `attention_mask`.
+        pad_token_id: Token that is padding without an `attention_mask`; optional.
+    """
+    ids, real = inputs["input_ids"], inputs.get("attention_mask")
+    if real is None:
+        real = ops.ones_like(ids) if pad_token_id is None else ops.cast(ids != pad_token_id, "int32")
+    slots = ops.arange(ops.shape(ids)[1], dtype="int32") * ops.cast(real > 0, "int32")
+    return at_slots(states, ops.max(slots, axis=1))
 
 
 ModelClass = type[PretrainedModel]

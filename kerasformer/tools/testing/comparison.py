@@ -14,7 +14,7 @@ import torch
 
 from kerasformer import zoo
 from kerasformer.layers import Outputs, Tensor
-from kerasformer.models import PretrainedModel
+from kerasformer.models import EncoderDecoder, PretrainedModel
 from kerasformer.tools.testing.case import Case, expect
 
 if TYPE_CHECKING:
@@ -87,8 +87,10 @@ def make_inputs(loaded: Loaded, side: str | None = "right", seed: int = 0) -> Ar
 
 
 def takes_positions(loaded: Loaded) -> bool:
-    """Whether the reference accepts `position_ids`."""
-    return loaded.case.model_type != "t5" and "position_ids" in inspect.signature(loaded.reference.forward).parameters
+    """Whether the reference accepts `position_ids`, which encoder-decoders do not take here."""
+    if isinstance(loaded.model.backbone, EncoderDecoder):
+        return False
+    return "position_ids" in inspect.signature(loaded.reference.forward).parameters
 
 
 def run(loaded: Loaded, inputs: Arrays, **options: object) -> Outputs:
