@@ -112,6 +112,15 @@ GEMMA3 = {
 GEMMA2 = {
     **GEMMA3, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 4.0,
 }  # fmt: skip
+T5GEMMA = {
+    "encoder": {**GEMMA2, "num_hidden_layers": 2, "hidden_activation": "gelu"},
+    "decoder": {
+        **GEMMA2, "hidden_activation": "gelu", "num_attention_heads": 4, "num_key_value_heads": 1,
+        "intermediate_size": 52, "layer_types": ["full_attention", "sliding_attention", "sliding_attention"],
+    },
+    "vocab_size": 97, "dropout_rate": 0.11, "attention_dropout": 0.12, "classifier_dropout_rate": 0.13,
+    "is_encoder_decoder": False,  # the class for generation sets it
+}  # fmt: skip
 # Settings that the classes of these models compute from others, or read and do not declare.
 QWEN_DERIVED = frozenset({"head_dim", "layer_types", "num_key_value_heads", "sliding_window"})
 SMOLLM3_DERIVED = QWEN_DERIVED | {"no_rope_layers"}
@@ -1079,6 +1088,27 @@ CASES = (
         only=("text2text-generation",),
         std=0.2,
         derived=T5_DERIVED,
+    ),
+    of("t5gemma", T5GEMMA, std=0.15),
+    Case(
+        "t5gemma-uncapped",
+        "t5gemma",
+        {
+            **{
+                stack: {
+                    **{name: size for name, size in GEMMA2.items() if not name.endswith("softcapping")},
+                    "attn_logit_softcapping": None, "final_logit_softcapping": None, "num_hidden_layers": layers,
+                    "head_dim": 10, "num_attention_heads": 2, "attention_bias": True, "hidden_activation": "silu",
+                    "sliding_window": 4, "initializer_range": 0.03, "bos_token_id": 3,
+                    "rope_parameters": {"rope_type": "linear", "rope_theta": 300.0, "factor": 8.0},
+                }
+                for stack, layers in (("encoder", 3), ("decoder", 1))
+            },
+            "vocab_size": 97, "eos_token_id": [1, 2],
+            "tie_word_embeddings": False,
+        },
+        only=("text2text-generation",),
+        std=0.2,
     ),
     of("pegasus", PEGASUS, std=0.15),
     Case(

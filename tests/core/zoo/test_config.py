@@ -207,7 +207,7 @@ def test_a_config_from_our_names():
         zoo.build("gpt9")
 
 
-OF_DECODERS_ALONE = {"decoder_start_token_id", "decoder_max_length", "decoder_vocab_size"}
+OF_DECODERS_ALONE = {"decoder_layer_types", "decoder_start_token_id", "decoder_max_length", "decoder_vocab_size"}
 
 
 @pytest.mark.parametrize("model_type", zoo.architectures())

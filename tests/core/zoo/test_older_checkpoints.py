@@ -161,7 +161,7 @@ def test_a_trained_head_of_as_many_classes_is_kept(bert, arguments):
 
 # New heads.
 
-T5S = ("t5", "umt5")
+T5S = ("t5", "umt5", "t5gemma")
 """Architectures whose checkpoints for feature extraction have no decoder."""
 BARE = [case for case in DISTINCT if case.model_type not in T5S and "feature-extraction" in case.tasks]
 TASKS = [
