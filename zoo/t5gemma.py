@@ -7,7 +7,6 @@ arXiv:2504.06225. Reference: `transformers.models.t5gemma`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -38,31 +37,25 @@ class T5GemmaConfig(PairedConfig):
     counterparts = {**PairedConfig.counterparts, **gemma2.GemmaConfig.counterparts}
 
     both_stacks: bool = hf("is_encoder_decoder", True)
-    score_scale: Size = hf("encoder.query_pre_attn_scalar", 256)
-    score_softcap: Positive | None = hf("encoder.attn_logit_softcapping", 50.0)
+    score_scale: Size = hf("decoder.query_pre_attn_scalar", 256)
+    score_softcap: Positive | None = hf("decoder.attn_logit_softcapping", 50.0)
     softcap: Positive | None = hf("decoder.final_logit_softcapping", 30.0)
-    window_size: Size | None = hf("encoder.sliding_window", 4096)
+    window_size: Size | None = hf("decoder.sliding_window", 4096)
     layer_types: list[str] | None = hf("encoder.layer_types", None)
     decoder_layer_types: list[str] | None = hf("decoder.layer_types", None)
-    rope: JsonObject | None = hf("encoder.rope_parameters", None)
+    rope: JsonObject | None = hf("decoder.rope_parameters", None)
 
 
 class T5Gemma(GatedEncoderDecoder):
     """T5Gemma without head."""
 
     config_type: ClassVar[type[PairedConfig]] = T5GemmaConfig
-    order = "sandwich_norm"
     names = Names("model.", tokens="decoder.embed_tokens.weight")
 
     @property
     def decoder_vocab_size(self) -> int | None:
         """Size of the decoder's token embeddings, which are not those of the encoder."""
         return int(self.config.vocab_size)
-
-    @property
-    def embedding_scale(self) -> float:
-        """Square root of the hidden size; rounded to the data type of the embeddings, as in the reference."""
-        return math.sqrt(self.config.hidden_dim)
 
     def make_attention(self, stack: Stack, name: str, *, index: int, **options: Any) -> MultiHeadAttention:
         """Creates attention as in Gemma 2; cross attention has neither positions nor a window."""
@@ -72,21 +65,28 @@ class T5Gemma(GatedEncoderDecoder):
             options |= {"rotary": part.rotary, "window": part.window(index)}
         return super().make_attention(stack, name, index=index, **options)
 
+    def layer_rows(self, parts: Mapping[str, str]) -> list[Row]:
+        """Returns the weight table of a layer with these kinds of attention, by the names of their tensors.
+
+        All norms multiply by `1 + w`, where `w` is the tensor.
+        """
+        rows = []
+        for part, tensor in {**parts, "feed_forward": "feedforward"}.items():
+            rows += norm(f"{part}_norm", f"pre_{tensor}_layernorm", bias=False, offset=1.0)
+            rows += norm(f"{part}_output_norm", f"post_{tensor}_layernorm", bias=False, offset=1.0)
+        for part, tensor in parts.items():
+            for path in ("query", "key", "value", "output"):
+                rows += dense(f"{part}/{path}", f"{tensor}.{path[0]}_proj", bias=self.config.attention_bias)
+        for path, name in {"gate": "gate", "up": "up", "output": "down"}.items():
+            rows += dense(f"feed_forward/{path}", f"mlp.{name}_proj", bias=False)
+        return rows
+
     def rows(self) -> list[Row]:
-        """Returns the weight table; all norms multiply by `1 + w`, where `w` is the tensor."""
+        """Returns the weight table."""
         rows = []
         for stack, count in self.layer_counts.items():
             kinds = {"attention": "self_attn", "cross_attention": "cross_attn"}
-            parts = dict(list(kinds.items())[: 1 + (stack == "decoder")])
-            layer = []
-            for part, tensor in {**parts, "feed_forward": "feedforward"}.items():
-                layer += norm(f"{part}_norm", f"pre_{tensor}_layernorm", bias=False, offset=1.0)
-                layer += norm(f"{part}_output_norm", f"post_{tensor}_layernorm", bias=False, offset=1.0)
-            for part, tensor in parts.items():
-                for path in ("query", "key", "value", "output"):
-                    layer += dense(f"{part}/{path}", f"{tensor}.{path[0]}_proj", bias=self.config.attention_bias)
-            for path in ("gate", "up", "down"):
-                layer += dense(f"feed_forward/{path.replace('down', 'output')}", f"mlp.{path}_proj", bias=False)
+            layer = self.layer_rows(dict(list(kinds.items())[: 1 + (stack == "decoder")]))
             rows += embedding("tokens" if stack == "encoder" else "decoder_tokens", f"{stack}.embed_tokens")
             rows += repeat(count, nested(layer, f"{stack}/layer_{{i}}/", f"{stack}.layers.{{i}}."))
             rows += norm(f"{stack}/final_norm", f"{stack}.norm", bias=False, offset=1.0)

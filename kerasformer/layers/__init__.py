@@ -35,6 +35,7 @@ from kerasformer.layers.heads import ClassificationHead, FeedForwardHead, LMHead
 from kerasformer.layers.layer_types import LayerArguments, LayerConfig, LayerOptions, Outputs
 from kerasformer.layers.losses import SmoothedCrossentropy
 from kerasformer.layers.masks import padding_mask
+from kerasformer.layers.merged import MergedAttention, MergedDecoderLayer
 from kerasformer.layers.metrics import MaskedAccuracy
 from kerasformer.layers.multi_vectors import MultiVectorHead
 from kerasformer.layers.norms import (
@@ -49,7 +50,12 @@ from kerasformer.layers.primitives import Primitives, lowering
 from kerasformer.layers.random_blocks import SparseBlocks
 from kerasformer.layers.sentence import Projection, SentenceHead, SentencePooling, VectorDropout
 from kerasformer.layers.spans import SpanHead
-from kerasformer.layers.special_attention import BlockSparseAttention, GlobalMultiHeadAttention, RelativeAttention
+from kerasformer.layers.special_attention import (
+    BlockSparseAttention,
+    GlobalMultiHeadAttention,
+    RelativeAttention,
+    UnevenWindowAttention,
+)
 from kerasformer.layers.stacks import Decoder, Encoder
 from kerasformer.layers.tensor import Shape, Tensor, split_heads
 from kerasformer.layers.visibility import Visibility
@@ -90,6 +96,8 @@ __all__ = [
     "MaskedAccuracy",
     "MaskedEncoderLayer",
     "MaskedLMHead",
+    "MergedAttention",
+    "MergedDecoderLayer",
     "MultiHeadAttention",
     "NormalizedDense",
     "Outputs",
@@ -117,6 +125,7 @@ __all__ = [
     "StaticCache",
     "Tensor",
     "TransformerEmbeddings",
+    "UnevenWindowAttention",
     "VectorDropout",
     "Visibility",
     "activation",

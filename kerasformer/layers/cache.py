@@ -414,7 +414,7 @@ class RowCaches:
 
     def update(self, *entries: Tensor) -> tuple[tuple[Tensor, ...], RowCaches]:
         """See `LayerCache.update`."""
-        results = [cache.update(*(_row(x, index) for x in entries)) for index, cache in enumerate(self.rows)]
+        results = [cache.update(*(row_of(x, index) for x in entries)) for index, cache in enumerate(self.rows)]
         tensors, caches = zip(*results, strict=True)
         return tuple(ops.concatenate(of_rows, axis=0) for of_rows in zip(*tensors, strict=True)), RowCaches(caches)
 
@@ -424,7 +424,7 @@ class RowCaches:
         """See `LayerCache.attend`."""
         contexts, weights, caches = zip(
             *(
-                cache.attend(attention, *(_row(tensor, index) for tensor in (query, key, value, bias)))
+                cache.attend(attention, *(row_of(tensor, index) for tensor in (query, key, value, bias)))
                 for index, cache in enumerate(self.rows)
             ),
             strict=True,
@@ -433,6 +433,6 @@ class RowCaches:
         return ops.concatenate(contexts, axis=0), all_weights, RowCaches(caches)
 
 
-def _row(tensor: Tensor | None, index: int) -> Tensor | None:
+def row_of(tensor: Tensor | None, index: int) -> Tensor | None:
     """Selects a row `(1, …)`; a tensor shared by all rows is returned unchanged."""
     return tensor if tensor is None or tensor.shape[0] == 1 else tensor[index : index + 1]

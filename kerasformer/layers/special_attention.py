@@ -1,4 +1,4 @@
-"""Attention layers of few architectures: global tokens, a relative bias of each layer, and sparse blocks."""
+"""Attention layers of few architectures: global tokens, a relative bias of each layer, other windows, sparse blocks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from kerasformer.errors import InputError
 from kerasformer.layers.attention import MultiHeadAttention
 from kerasformer.layers.banded import GlobalTokens, States
 from kerasformer.layers.core import PACKAGE, build_once
+from kerasformer.layers.masks import mask_to_bias, slot_rows
 from kerasformer.layers.positions import RelativePositionBias
 from kerasformer.layers.random_blocks import SparseBlocks
 from kerasformer.layers.tensor import Shape, Tensor
@@ -98,6 +99,32 @@ class RelativeAttention(MultiHeadAttention):
                 f"Received: query_slots={visibility.query_slots}, key_slots={visibility.key_slots}"
             )
         return self.relative_bias(visibility.query_slots, visibility.key_slots)
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class UnevenWindowAttention(MultiHeadAttention):
+    """Self attention within a window that has one token less before a query than after it (T5Gemma 2).
+
+    Args:
+        num_heads: Number of attention heads.
+        hidden_dim: Size `E` of the output.
+        window: Number of tokens that a token attends to after it.
+        kwargs: Arguments of `MultiHeadAttention`.
+
+    Reference: `transformers.models.t5gemma2`.
+    """
+
+    def __init__(self, num_heads: int, hidden_dim: int, window: int, **kwargs: Any) -> None:
+        super().__init__(num_heads, hidden_dim, window=window, **kwargs)
+
+    def position_bias(self, visibility: Visibility) -> Tensor:
+        """Returns the bias that hides the first key of the symmetric window, `(B or 1, 1, T, S)`."""
+
+        def render() -> Tensor:
+            first = slot_rows(visibility.query_slots, -1) - self.window
+            return mask_to_bias(slot_rows(visibility.key_slots, -2) != first, self.compute_dtype)
+
+        return visibility.rendered(("first of window", self.window, self.compute_dtype), render)
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

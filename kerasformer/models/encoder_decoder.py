@@ -162,9 +162,9 @@ class EncoderDecoder(Backbone):
         """Creates a layer that maps slots of queries and keys to scores, such as `RelativePositionBias`; optional."""
         return None
 
-    def make_layer(self, stack: Stack, index: int) -> EncoderLayer:
-        """Creates the layer of this index, named `layer_{index}`; layers may differ."""
-        parts = {
+    def layer_arguments(self, stack: Stack, index: int) -> LayerArguments:
+        """Returns the arguments that the layers of both stacks have in common."""
+        return {
             "attention": self.make_attention(stack, "attention", index=index),
             "feed_forward": self.make_feed_forward(stack),
             "norm": self.norm,
@@ -173,9 +173,13 @@ class EncoderDecoder(Backbone):
             "dropout": self.config.dropout,
             "name": f"layer_{index}",
         }
+
+    def make_layer(self, stack: Stack, index: int) -> EncoderLayer:
+        """Creates the layer of this index, named `layer_{index}`; layers may differ."""
+        arguments = self.layer_arguments(stack, index)
         if stack == "encoder":
-            return EncoderLayer(**parts)
-        return DecoderLayer(**parts, cross_attention=self.make_attention(stack, "cross_attention", index=index))
+            return EncoderLayer(**arguments)
+        return DecoderLayer(**arguments, cross_attention=self.make_attention(stack, "cross_attention", index=index))
 
     def make_attention(
         self,

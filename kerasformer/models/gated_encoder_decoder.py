@@ -6,6 +6,8 @@ Their `config.json` contains a configuration of that decoder for each stack.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -30,25 +32,26 @@ _OF_THE_WHOLE = ("id2label", "label2id", "tie_word_embeddings")
 class PairedConfig(Config):
     """Base of the configurations; the defaults are those of T5Gemma.
 
-    Fields have the names of those of the decoder-only architecture, and keys that begin with `encoder.`. If the decoder
-    may differ, a second field `decoder_…` has its value (`num_decoder_layers` its number of layers); otherwise both
-    stacks must agree.
+    Fields have the names of those of the decoder-only architecture. Where the stacks may differ, a second field
+    `decoder_…` has the value of the decoder (`num_decoder_layers` its number of layers); otherwise both must agree.
 
     Attributes:
         part_type: Configuration of the decoder-only architecture.
         part_model_types: `model_type` of each stack.
+        part_keys: Key of the configuration of each stack.
     """
 
     part_type: ClassVar[type[Config]]
     part_model_types: ClassVar[Mapping[Stack, str]]
+    part_keys: ClassVar[Mapping[Stack, str]] = {"encoder": "encoder", "decoder": "decoder"}
     required = {"is_decoder": (False,), "add_cross_attention": (False,), "tie_encoder_decoder": (False,)}
     # The size of the vocabulary and the deviation of initial weights are read from the stacks.
     ignored = frozenset({"initializer_range", "tf_legacy_loss", "vocab_size"})
     counterparts = {**Config.counterparts, "decoder_num_key_value_heads": "num_key_value_heads"}
 
-    vocab_size: Size = hf("encoder.vocab_size", 256000)
-    max_length: Size = hf("encoder.max_position_embeddings", 8192)
-    hidden_dim: Size = hf("encoder.hidden_size", 2304)
+    vocab_size: Size = hf("decoder.vocab_size", 256000)
+    max_length: Size = hf("decoder.max_position_embeddings", 8192)
+    hidden_dim: Size = hf("decoder.hidden_size", 2304)
     intermediate_dim: Size = hf("encoder.intermediate_size", 9216)
     decoder_intermediate_dim: Size = hf("decoder.intermediate_size", 9216)
     num_layers: Layers = hf("encoder.num_hidden_layers", 26)
@@ -57,11 +60,11 @@ class PairedConfig(Config):
     decoder_num_heads: Size = hf("decoder.num_attention_heads", 8)
     num_key_value_heads: Size = hf("encoder.num_key_value_heads", 4)
     decoder_num_key_value_heads: Size = hf("decoder.num_key_value_heads", 4)
-    head_dim: Size = hf("encoder.head_dim", 256)
-    hidden_act: str = hf("encoder.hidden_activation", "gelu_pytorch_tanh")
-    attention_bias: bool = hf("encoder.attention_bias", False)
-    epsilon: Epsilon = hf("encoder.rms_norm_eps", 1e-6)
-    initializer_range: Deviation = hf("encoder.initializer_range", 0.02)
+    head_dim: Size = hf("decoder.head_dim", 256)
+    hidden_act: str = hf("decoder.hidden_activation", "gelu_pytorch_tanh")
+    attention_bias: bool = hf("decoder.attention_bias", False)
+    epsilon: Epsilon = hf("decoder.rms_norm_eps", 1e-6)
+    initializer_range: Deviation = hf("decoder.initializer_range", 0.02)
     dropout: Rate = hf("dropout_rate", 0.0)
     attention_dropout: Rate = hf("attention_dropout", 0.0)
     head_dropout: Rate = hf("classifier_dropout_rate", 0.0)
@@ -103,41 +106,49 @@ class PairedConfig(Config):
                 other one in a setting that must be equal.
         """
         config = super().from_hf(content)
-        parts = {stack: cls._read_part(content.get(stack), stack) for stack in STACKS}
+        parts = {stack: cls._read_part(content, stack) for stack in STACKS}
         keys = {field.name: field.metadata["hf"][0] for field in dataclasses.fields(cls)}
-        values: Arguments = {}
-        for name, own in cls._fields_of("decoder").items():
-            of_encoder, of_decoder = (getattr(part, name) for part in parts.values())
-            if keys[own].startswith("encoder.") and of_encoder != of_decoder:
+        own_of_encoder, own_of_decoder = (cls._fields_of(stack) for stack in STACKS)
+        for name, own in own_of_decoder.items():
+            values = [getattr(part, name) for part in parts.values()]
+            if keys[own].startswith("decoder.") and own == own_of_encoder[name] and values[0] != values[1]:
                 raise UnsupportedConfigError(
-                    f"Encoder and decoder of {cls.model_type} must have the same {keys[own].removeprefix('encoder.')}. "
-                    f"Received: {of_encoder!r} and {of_decoder!r}"
+                    f"Encoder and decoder of {cls.model_type} must have the same {keys[own].removeprefix('decoder.')}. "
+                    f"Received: {values[0]!r} and {values[1]!r}"
                 )
+        changes: Arguments = {}
         for stack, part in parts.items():
             names = cls._fields_of(stack).items()
-            values |= {own: getattr(part, name) for name, own in names if keys[own].startswith(f"{stack}.")}
-        return dataclasses.replace(config, **values)
+            changes |= {own: getattr(part, name) for name, own in names if keys[own].startswith(f"{stack}.")}
+        return dataclasses.replace(config, **changes)
 
     @classmethod
-    def _read_part(cls, content: object, stack: Stack) -> Config:
-        content = {} if content is None else content
-        expected = cls.part_model_types[stack]
-        if not isinstance(content, Mapping) or content.get("model_type", expected) != expected:
+    def _read_part(cls, content: JsonMapping, stack: Stack) -> Config:
+        key, expected = cls.part_keys[stack], cls.part_model_types[stack]
+        part: Any = content
+        for name in key.split("."):
+            part = part.get(name) if isinstance(part, Mapping) else part
+        part = {} if part is None else part
+        if not isinstance(part, Mapping) or part.get("model_type", expected) != expected:
             raise UnsupportedConfigError(
-                f"{stack} of {cls.model_type} must be a configuration with model_type={expected!r}. "
-                f"Received: {content!r:.200}"
+                f"{key} of {cls.model_type} must be a configuration with model_type={expected!r}. "
+                f"Received: {part!r:.200}"
             )
         try:
-            return cls.part_type.from_hf({key: value for key, value in content.items() if key not in _OF_STACKS})
+            return cls.part_type.from_hf({key: value for key, value in part.items() if key not in _OF_STACKS})
         except UnsupportedConfigError as error:
-            raise UnsupportedConfigError(f"The {stack} of {cls.model_type} cannot be used. {error}") from error
+            raise UnsupportedConfigError(f"{key} of {cls.model_type} cannot be used. {error}") from error
 
     def to_hf(self) -> JsonObject:
         """Returns the content of a `config.json`, with all settings of both stacks."""
         content = super().to_hf()
-        for stack in STACKS:
-            part = {key: value for key, value in self.part(stack).to_hf().items() if key not in _OF_THE_WHOLE}
-            content[stack] = {**part, "model_type": self.part_model_types[stack]}
+        for stack, key in self.part_keys.items():
+            fields, names = dataclasses.fields(self.part_type), self._fields_of(stack)
+            omitted = {*_OF_THE_WHOLE, *(field.metadata["hf"][0] for field in fields if field.name not in names)}
+            part = {name: value for name, value in self.part(stack).to_hf().items() if name not in omitted}
+            *parents, last = key.split(".")
+            target = functools.reduce(lambda inner, parent: inner[parent], parents, content)
+            target[last] = {**part, "model_type": self.part_model_types[stack]}
         return {**content, "vocab_size": self.vocab_size}
 
     @property
@@ -152,8 +163,14 @@ class GatedEncoderDecoder(EncoderDecoder):
 
     config_type: ClassVar[type[PairedConfig]]
     norm = "rms_norm"
+    order = "sandwich_norm"
     final_norm = True
     output_dropout = True
+
+    @property
+    def embedding_scale(self) -> float:
+        """Square root of the hidden size; rounded to the data type of the embeddings, as in the reference."""
+        return math.sqrt(self.config.hidden_dim)
 
     def make_attention(self, stack: Stack, name: str, *, index: int, **options: Any) -> MultiHeadAttention:
         """Creates attention whose key and value heads may be shared by several query heads."""

@@ -767,6 +767,27 @@ class Seq2SeqClassification(EncoderDecoderModel, TextClassification):
         return self.head(at_slots(states["output"], ops.max(ranks, axis=1) % length), training=training)
 
 
+class Seq2SeqLastClassification(EncoderDecoderModel, TextClassification):
+    """Encoder-decoder text classifier, which returns scores `(B, C)` from the decoder's state of the last token."""
+
+    count = None
+    head_table = dense("output", "score.out_proj")
+
+    def vector(self, states: Outputs, inputs: Mapping[str, Tensor]) -> Tensor:
+        """Returns the state for the last real token that the decoder reads, `(B, E)`."""
+        read = {"input_ids": self.backbone.shift_right(inputs["input_ids"])}
+        if "attention_mask" in inputs:
+            mask = inputs["attention_mask"]
+            read["attention_mask"] = ops.concatenate([ops.ones_like(mask[:, :1]), mask[:, :-1]], axis=1)
+        return last_states(states["output"], read, self.config.pad_token_id)
+
+
+class Seq2SeqTokenClassification(EncoderDecoderModel, TokenClassification):
+    """Encoder-decoder token classifier, which returns scores `(B, T, C)` from the states of the decoder."""
+
+    head_table = dense("output", "score.out_proj")
+
+
 def mean_of_tokens(states: Tensor, attention_mask: Tensor | None = None) -> Tensor:
     """Averages the states `(B, T, E)` of real tokens: `(B, E)`; 0 for a text without any."""
     if attention_mask is None:

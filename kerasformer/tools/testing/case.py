@@ -36,6 +36,8 @@ class Case:
             reads and does not declare.
         end_token: Last token of each text, for heads that read it.
         zero_padding: Whether the embedding of the padding token is 0, for models in which it affects other tokens.
+        left_out: Regular expression of tensors of the reference that the architecture does not have, such as those of
+            images; none by default.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Case:
     derived: frozenset[str] = field(default=frozenset())
     end_token: int | None = None
     zero_padding: bool = False
+    left_out: str = ""
 
     def __str__(self) -> str:
         return self.name

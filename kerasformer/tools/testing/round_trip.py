@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -34,9 +35,10 @@ def assert_same_weights(a: keras.Model, b: keras.Model) -> None:
 
 
 def unused(it: Loaded, names: Iterable[str]) -> set[str]:
-    """Returns the tensors of a pooler that the head does not use; BigBird has one with each head."""
+    """Returns the tensors of a pooler that the head does not use (BigBird has one with each head), or are left out."""
     prefix, used = it.model.backbone.names.prefix, {row.tensor for row in it.model.rows()}
-    return {name for name in names if "pooler" in name and used.isdisjoint((name, prefix + name))}
+    poolers = {name for name in names if "pooler" in name and used.isdisjoint((name, prefix + name))}
+    return poolers | {name for name in names if re.fullmatch(it.case.left_out, name)}
 
 
 def constants(it: Loaded) -> set[str]:
@@ -99,7 +101,8 @@ def check_tensors(it: Loaded, folder: Path) -> None:
     lost = set(before) - tied - unused(it, before) - constants(it) - set(after)
     new = set(after) - constants(it) - (set(before) - tied - unused(it, before))
     expect(not (lost or new), f"tensors of the saved model: missing: {_listed(lost)}; unexpected: {_listed(new)}")
-    added = {row.tensor: row.layout for row in it.model.rows(it.model.bare) if isinstance(row.layout, Offset)}
+    rows = it.model.backbone.names.in_files(it.model.rows(it.model.bare))
+    added = {row.tensor: row.layout for row in rows if isinstance(row.layout, Offset)}
     for name, value in after.items():
         if name in constants(it):  # checked when they are loaded
             continue

@@ -43,10 +43,13 @@ def with_entry(settings: Mapping[str, Any], name: str, value: Any) -> dict[str, 
     *parents, last = name.split(".")
     if not parents:
         return {**settings, name: value}
-    return {
-        key: {**inner, last: value} if isinstance(inner, Mapping) and last in inner else inner
-        for key, inner in settings.items()
-    }
+
+    def changed(inner: Any) -> Any:
+        if not isinstance(inner, Mapping):
+            return inner
+        return {key: value if key == last else changed(entry) for key, entry in inner.items()}
+
+    return {key: changed(inner) for key, inner in settings.items()}
 
 
 def first_of_each(parameters: Iterable[Any]) -> list[Any]:
