@@ -15,7 +15,13 @@ ROOT = Path(__file__).parents[2]
 ZOO = ROOT / "zoo"
 
 # Modules that an architecture may import in addition to those of the architectures that it is derived from.
-FURTHER = {"marian": {"bart"}, "encoder_decoder": {"bert"}, "modernbert_decoder": {"modernbert"}}
+FURTHER = {
+    "marian": {"bart"},
+    "encoder_decoder": {"bert"},
+    "modernbert_decoder": {"modernbert"},
+    "t5gemma": {"gemma2"},
+    "t5gemma2": {"gemma2", "gemma3_text"},
+}
 
 SATELLITES = [ROOT / "kerasformer/cli", ROOT / "kerasformer/tools"]
 """Folders that the core does not import: the tools, and the command line above them."""
