@@ -1143,7 +1143,7 @@ CASES = (
         only=("text2text-generation",),
         std=0.2,
     ),
-    of("t5gemma2", T5GEMMA2, std=0.2, derived=frozenset({"images"}), left_out=T5GEMMA2_IMAGE_TENSORS),
+    of("t5gemma2", T5GEMMA2, std=0.15, derived=frozenset({"images"}), left_out=T5GEMMA2_IMAGE_TENSORS),
     # At a larger std, the logits of the reference in float32 differ by more than 1e-5 from those in float64.
     Case(
         "t5gemma2-scaled",
