@@ -128,26 +128,28 @@ T5GEMMA2_IMAGES = {
     },
     "mm_tokens_per_image": 1,
 }  # fmt: skip
-# Windows of one token before and two after a token of the encoder.
+# Windows of one token before and two after a token of the encoder. With sharper attention, rounding alone changes the
+# logits by up to 1e-5, since those of the decoder follow from the layers of both stacks.
+T5GEMMA2_PART = {**GEMMA3, "query_pre_attn_scalar": 64, "sliding_window": 4}
 T5GEMMA2 = {
     "encoder": {
         "text_config": {
-            **GEMMA3, "num_hidden_layers": 2, "hidden_activation": "gelu", "sliding_window": 4,
+            **T5GEMMA2_PART, "num_hidden_layers": 2, "hidden_activation": "gelu",
             "layer_types": ["sliding_attention", "full_attention"],
         },
         **T5GEMMA2_IMAGES,
     },
     "decoder": {
-        **GEMMA3, "hidden_activation": "gelu", "num_attention_heads": 4, "num_key_value_heads": 1,
-        "intermediate_size": 52, "sliding_window": 4,
+        **T5GEMMA2_PART, "hidden_activation": "gelu", "num_attention_heads": 4, "num_key_value_heads": 1,
+        "intermediate_size": 52,
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
     },
     "vocab_size": 97, "dropout_rate": 0.11, "attention_dropout": 0.12, "classifier_dropout_rate": 0.13,
 }  # fmt: skip
 T5GEMMA2_SCALED = {
-    **GEMMA3, "num_attention_heads": 2, "head_dim": 10, "attention_bias": True, "hidden_activation": "silu",
+    **T5GEMMA2_PART, "num_attention_heads": 2, "head_dim": 10, "attention_bias": True, "hidden_activation": "silu",
     "final_logit_softcapping": 4.0, "initializer_range": 0.03, "bos_token_id": 3, "sliding_window": 5,
-    "sliding_window_pattern": 2, "query_pre_attn_scalar": 23,
+    "sliding_window_pattern": 2,
     "rope_parameters": {
         "full_attention": {"rope_type": "linear", "rope_theta": 300.0, "factor": 8.0},
         "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
@@ -1143,8 +1145,7 @@ CASES = (
         only=("text2text-generation",),
         std=0.2,
     ),
-    of("t5gemma2", T5GEMMA2, std=0.15, derived=frozenset({"images"}), left_out=T5GEMMA2_IMAGE_TENSORS),
-    # At a larger std, the logits of the reference in float32 differ by more than 1e-5 from those in float64.
+    of("t5gemma2", T5GEMMA2, std=0.2, derived=frozenset({"images"}), left_out=T5GEMMA2_IMAGE_TENSORS),
     Case(
         "t5gemma2-scaled",
         "t5gemma2",
@@ -1154,7 +1155,7 @@ CASES = (
             "vocab_size": 97, "tie_word_embeddings": False,
         },
         only=("text2text-generation",),
-        std=0.1,
+        std=0.2,
         left_out=T5GEMMA2_IMAGE_TENSORS,
     ),
     of("pegasus", PEGASUS, std=0.15),
