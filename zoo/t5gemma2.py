@@ -23,11 +23,11 @@ from kerasformer.layers import (
     MultiHeadAttention,
     UnevenWindowAttention,
 )
-from kerasformer.models import task_models
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Layers, Positive, Size
 from kerasformer.models.encoder_decoder import Stack
 from kerasformer.models.gated_encoder_decoder import GatedEncoderDecoder, PairedConfig
+from kerasformer.models.task_models import EncoderFeatures, Seq2SeqLastClassification, Seq2SeqTokenClassification, heads
 from kerasformer.models.weight_table import Names, Row, embedding, nested, norm, repeat
 from kerasformer.zoo import gemma2, gemma3_text, t5gemma
 
@@ -105,9 +105,10 @@ class T5Gemma2(t5gemma.T5Gemma):
     def make_attention(self, stack: Stack, name: str, *, index: int, **options: Any) -> MultiHeadAttention:
         """Creates attention as in Gemma 3; the window of the encoder is half before and half after a token."""
         part = self.config.part(stack)
-        window, kind = part.window(index), MergedAttention if stack == "decoder" else MultiHeadAttention
+        window = part.window(index)
+        kind: type[MultiHeadAttention] = MultiHeadAttention if stack == "encoder" else MergedAttention
         if window is not None and stack == "encoder":
-            window, kind = window // 2, MultiHeadAttention if window % 2 else UnevenWindowAttention
+            kind, window = MultiHeadAttention if window % 2 else UnevenWindowAttention, window // 2
         options |= {"scale": part.score_scale**-0.5, "query_key_norm": part.epsilon, "kind": kind, "window": window}
         options["rotary"] = part.rotary(part.layer_types[index])
         return GatedEncoderDecoder.make_attention(self, stack, name, index=index, **options)
@@ -135,16 +136,12 @@ class T5Gemma2(t5gemma.T5Gemma):
         return rows
 
 
-class T5Gemma2Features(task_models.EncoderFeatures, backbone=T5Gemma2):
+class T5Gemma2Features(EncoderFeatures, backbone=T5Gemma2):
     """Encoder of T5Gemma 2, which returns hidden states `(B, T, E)`, or embeddings of texts `(B, D)`."""
 
     in_transformers = False
 
 
-MODELS = task_models.heads(
-    T5Gemma2,
-    t5gemma.T5GemmaSeq2SeqLM,
-    T5Gemma2Features,
-    task_models.Seq2SeqLastClassification,
-    task_models.Seq2SeqTokenClassification,
+MODELS = heads(
+    T5Gemma2, t5gemma.T5GemmaSeq2SeqLM, T5Gemma2Features, Seq2SeqLastClassification, Seq2SeqTokenClassification
 )

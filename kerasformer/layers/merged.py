@@ -36,9 +36,7 @@ class JoinedCache:
     complete = False
 
     @classmethod
-    def of(
-        cls, own: Any, memory: Any, entries: tuple[Tensor | None, ...], bias: Tensor | None
-    ) -> JoinedCache | RowCaches:
+    def of(cls, own: Any, memory: Any, entries: tuple[Tensor | None, ...], bias: Tensor | None) -> Any:
         """Joins both caches, row by row if the rows have caches of their own.
 
         Args:
@@ -46,6 +44,9 @@ class JoinedCache:
             memory: Cache of the encoded text, which may be complete; optional.
             entries: Keys and values that are added to `memory`; `None` for a complete one.
             bias: As in the attributes.
+
+        Returns:
+            A `JoinedCache`, or `RowCaches` of them, which have what attention calls of a `LayerCache`.
         """
         if isinstance(own, RowCaches):
             rows = (
@@ -175,7 +176,8 @@ class MergedAttention(MultiHeadAttention):
 
 def _length_of_memory(cache: Any) -> int | Tensor:
     """Returns the number `M` of tokens of the encoded text."""
-    return ops.shape((cache.rows[0] if isinstance(cache, RowCaches) else cache).tensors[0])[2]
+    rows: Any = cache.rows if isinstance(cache, RowCaches) else (cache,)
+    return ops.shape(rows[0].tensors[0])[2]
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
