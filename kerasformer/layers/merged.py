@@ -26,7 +26,7 @@ class JoinedCache:
         own: Cache of the own tokens; `None` if there are no earlier ones.
         memory: Cache of the encoded text with all of it, optional.
         tensors: Keys and values of the encoded text, `(B, G, M, D)`.
-        bias: Bias of the encoded text that hides its padding, `(B, 1, 1, M)`; optional.
+        bias: Bias of the encoded text, such as one that hides its padding, broadcastable to the scores; optional.
     """
 
     own: LayerCache | None
@@ -145,7 +145,11 @@ class MergedAttention(MultiHeadAttention):
         check_memory(self.name, True, memory, cross_cache)
         complete = cross_cache is not None and cross_cache.complete
         entries = (None, None) if complete else self.project(memory)
-        hidden = None if memory_visibility is None else memory_visibility.bias(backend.standardize_dtype(query.dtype))
+        hidden = None
+        if memory_visibility is not None:
+            size = self.spec.group_size
+            grouped = None if size == 1 else (size, ops.shape(query)[1])
+            hidden = memory_visibility.bias(backend.standardize_dtype(query.dtype), grouped=grouped)
         joined = JoinedCache.of(cache, cross_cache, entries, hidden)
         visibility = decoder_visibility(visibility, None, None, query, [cache])
         output, states = split_output(

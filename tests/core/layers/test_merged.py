@@ -90,6 +90,15 @@ def test_the_layer_has_one_attention_and_comes_back_from_its_config(layer):
         layer(x)
 
 
+def test_a_mask_of_the_encoded_text_may_have_a_row_for_each_query(layer):
+    x, memory = numbers(B, T, E), numbers(B, M, E, seed=1)
+    seen = np.arange(M) <= np.arange(T)[:, None]
+    output = layer(x, memory, memory_mask=np.broadcast_to(seen, (B, T, M)))
+    for query in range(T):
+        alone = layer(x, memory[:, : query + 1])
+        assert_close(output[:, query], alone[:, query])
+
+
 def caches(kind: str) -> tuple[object, object | None]:
     """Returns empty caches of the own tokens and, unless it is known at once, of the encoded text."""
     slots = WINDOW + T if kind == "rolling" else T
