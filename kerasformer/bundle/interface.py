@@ -60,7 +60,7 @@ class Kind(StrEnum):
     POSITIONS = "positions"
     """Positions of the tokens in their texts, `(B, T)`."""
     SLOTS = "slots"
-    """Slots of the cache that the tokens are written to."""
+    """Slots of the cache that the tokens are written to. With a `RECURRENT` cache, padding after tokens has the slot -1."""
     MEMORY = "memory"
     """Hidden states of an encoded text, `(B, M, E)`."""
     MEMORY_MASK = "memory_mask"
@@ -79,6 +79,9 @@ class Kind(StrEnum):
     """Values of earlier tokens, `(B, H, S, D)`."""
     STATE = "state"
     """What a layer without keys and values keeps of earlier tokens, `(B, H, S, D)`, such as inputs of a convolution."""
+    RECURRENT = "recurrent"
+    """State that all earlier tokens have changed, without an axis of tokens, `(B, H, K, V)`; 0 before a text in an ONNX
+    file, and of any content there in a TFLite file. It is copied as a whole, and no token can be discarded from it."""
     CROSS_KEY = "cross_key"
     """Keys of an encoded text, `(B, H, M, D)`."""
     CROSS_VALUE = "cross_value"
@@ -102,7 +105,7 @@ class Kind(StrEnum):
 
 
 KEY_AND_VALUE = (Kind.KEY, Kind.VALUE)
-CACHES = (*KEY_AND_VALUE, Kind.STATE)
+CACHES = (*KEY_AND_VALUE, Kind.STATE, Kind.RECURRENT)
 CROSS_CACHES = (Kind.CROSS_KEY, Kind.CROSS_VALUE)
 ADAPTERS = (Kind.ADAPTER_A, Kind.ADAPTER_B)
 ATTENTIONS = (Kind.ENCODER_ATTENTION, Kind.DECODER_ATTENTION, Kind.CROSS_ATTENTION)
@@ -124,7 +127,8 @@ class TensorInfo:
         margin: For the cache of a layer that reads only the last tokens, if it has fewer slots than the text has
             tokens: the number of tokens that can be discarded. In a TFLite file, slot `p` of the text is at index
             `p % S` of such a cache, and as many tokens of padding can follow a prompt. In an ONNX file, the cache has
-            the last `S` slots in the order of the text, and 0 before it. `None` for a cache with a slot for each token.
+            the last `S` slots in the order of the text, and 0 before it. `None` for a cache with a slot for each token,
+            0 for one without slots.
         module: For a matrix of an adapter, path of the adapted module in `transformers`.
         part: For a matrix `B`, index of the part of its outputs.
         count: For an array of integers, number of values that an entry may have; `None` if it is not known here.
@@ -456,12 +460,12 @@ def _described(name: str, info: TensorInfo, inputs: Mapping[str, TensorInfo] | N
         continues = past if past in inputs else None
     row: int | None = None
     if match := _STATIC_CACHE.fullmatch(name):
-        kind = _STATIC_KINDS.get(match["prefix"], Kind.STATE)
+        kind = _STATIC_KINDS.get(match["prefix"], Kind.STATE if info.margin != 0 else Kind.RECURRENT)
         row = None if match["row"] is None else int(match["row"])
     elif match := _GROWING_CACHE.fullmatch(name):
         kind = (CROSS_CACHES if match["part"] == "encoder" else KEY_AND_VALUE)[match["half"] == "value"]
     elif match := _GROWING_STATE.fullmatch(name):
-        kind = Kind.STATE
+        kind = Kind.STATE if info.margin != 0 else Kind.RECURRENT
     elif match := _ATTENTION.fullmatch(name):
         kind = Kind(f"{match['stack']}_attention")
     else:

@@ -200,12 +200,13 @@ def check_discarded(count: int, limit: int) -> None:
     """Checks the number of tokens that `Step.rewind` and `ResumableStep.resume` remove from a cache.
 
     Raises:
-        InputError: there are not so many, or some layers no longer have the keys before them.
+        InputError: there are not so many, or some layers no longer have the keys before them, or have a state that all
+            tokens have changed.
     """
     if not 0 <= count <= limit:
         raise InputError(
-            f"From 0 to {limit} tokens of earlier steps can be discarded, since some layers keep only the last ones. "
-            f"Received: {count}"
+            f"From 0 to {limit} tokens of earlier steps can be discarded, since some layers keep only the last ones, "
+            f"or a state without an entry for each token. Received: {count}. Start again, or continue a fork"
         )
 
 

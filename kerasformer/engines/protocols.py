@@ -111,7 +111,8 @@ class Step(Protocol):
 
         Raises:
             InputError: `step` has read fewer than `count` tokens, or the engine no longer has the keys of the remaining
-                text. It always has them for `MIN_REWIND` tokens and for as many as one step reads.
+                text. It always has them for `MIN_REWIND` tokens and for as many as one step reads, unless `can_rewind`
+                is false for it.
         """
         ...
 
@@ -157,6 +158,11 @@ def continues_prompts(step: Step) -> bool:
     directions, so that a prompt is read as a whole, and no earlier text can be continued. It is false by default.
     """
     return not (step.is_encoder_decoder or getattr(step, "prefix_lm", False))
+
+
+def can_rewind(step: Step | Forward) -> bool:
+    """Returns whether an engine can discard tokens, its attribute `rewinds`; not if a layer has a recurrent state."""
+    return bool(getattr(step, "rewinds", True))
 
 
 @runtime_checkable

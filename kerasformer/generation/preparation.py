@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from kerasformer.engines.arrays import prompt_arrays
-from kerasformer.engines.protocols import Step, input_vocab_size
+from kerasformer.engines.protocols import Step, can_rewind, input_vocab_size
 from kerasformer.errors import CapacityError, GenerationError, InputError
 from kerasformer.generation.alignment import left_padded
 from kerasformer.generation.controls import Controls
@@ -210,6 +210,11 @@ def _drafter(step: Step, config: GenerationConfig, controls: Controls) -> Drafte
         raise GenerationError(
             "Prompt lookup and assistants do not support beam search. Expected num_beams=1. "
             f"Received: num_beams={config.num_beams!r}. Remove one of the two settings."
+        )
+    if refused := [each for each in (step, controls.assistant) if each is not None and not can_rewind(each)]:
+        raise GenerationError(
+            "Prompt lookup and assistants discard tokens that were guessed wrongly, which a model with a recurrent state "
+            f"cannot. Expected: a model and an assistant without one. Received: {_described(refused[0])} with one"
         )
     if controls.assistant is None:
         return PromptLookup(config.max_matching_ngram_size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kerasformer.engines.protocols import Step, input_vocab_size
+from kerasformer.engines.protocols import Step, can_rewind, input_vocab_size
 
 
 class WrappedStep:
@@ -16,7 +16,7 @@ class WrappedStep:
         self.engine = engine
         self.is_encoder_decoder, self.capacity = engine.is_encoder_decoder, engine.capacity
         self.vocab_size, self.step_lengths = engine.vocab_size, engine.step_lengths
-        self.input_vocab_size = input_vocab_size(engine)
+        self.input_vocab_size, self.rewinds = input_vocab_size(engine), can_rewind(engine)
 
     @property
     def prefix_lm(self) -> bool:

@@ -19,6 +19,7 @@ from kerasformer.layers.cache import (
     FixedCache,
     GrowingCache,
     LayerCache,
+    RecurrentCache,
     RollingCache,
     RowCaches,
     ShiftingCache,
@@ -31,6 +32,7 @@ from kerasformer.layers.disentangled import ConvolutionEncoderLayer, Disentangle
 from kerasformer.layers.embeddings import TransformerEmbeddings
 from kerasformer.layers.feed_forward import FeedForward
 from kerasformer.layers.functional import causal_mask
+from kerasformer.layers.gated_delta import GatedDeltaNet
 from kerasformer.layers.heads import ClassificationHead, FeedForwardHead, LMHead, MaskedLMHead
 from kerasformer.layers.layer_types import LayerArguments, LayerConfig, LayerOptions, Outputs
 from kerasformer.layers.losses import SmoothedCrossentropy
@@ -52,6 +54,7 @@ from kerasformer.layers.sentence import Projection, SentenceHead, SentencePoolin
 from kerasformer.layers.spans import SpanHead
 from kerasformer.layers.special_attention import (
     BlockSparseAttention,
+    GatedAttention,
     GlobalMultiHeadAttention,
     RelativeAttention,
     UnevenWindowAttention,
@@ -83,6 +86,8 @@ __all__ = [
     "FeedForward",
     "FeedForwardHead",
     "FixedCache",
+    "GatedAttention",
+    "GatedDeltaNet",
     "GlobalMultiHeadAttention",
     "GrowingCache",
     "HeadAttentionCall",
@@ -105,6 +110,7 @@ __all__ = [
     "Primitives",
     "Projection",
     "RMSNormalization",
+    "RecurrentCache",
     "RelativeAttention",
     "RelativeEmbeddings",
     "RelativePositionBias",

@@ -220,14 +220,14 @@ class MultiHeadAttention(Configured, Composite):
                 *states, self.spec, visibility, cache, call.dropout
             )
         return packed(
-            self.project_output(context, training),
+            self.project_output(context, query, training),
             return_attention or return_cache,
             attention=weights if return_attention else None,
             cache=cache if return_cache else None,
         )
 
-    def project_output(self, context: Tensor, training: bool) -> Tensor:
-        """Projects the joined heads `(B, T, H * D)` to the output `(B, T, E)`."""
+    def project_output(self, context: Tensor, query: Tensor, training: bool) -> Tensor:
+        """Projects the joined heads `(B, T, H * D)` to the output `(B, T, E)`; `query` is the input of the layer."""
         output = self.output_dense(context)
         return output if self.last_dropout is None else self.last_dropout(output, training=training)
 

@@ -5,14 +5,15 @@ and updates them by the methods of `LayerCache`, which do not depend on the kind
 number of slots, which are overwritten from an index on (LiteRT and XLA reuse its buffer). `GrowingCache` appends new
 tokens (portable ONNX). `FixedCache` is complete and accepts no tokens (cross attention to an encoded text).
 `RollingCache` is for layers that read only the last tokens and is little longer than their window; `cache_of_slots`
-chooses between it and `StaticCache`. `ShiftingCache` has the same content in the order of the text. `RowCaches` has one
-of these for each row of a batch. The tensors of a cache with `CacheScales` are int8.
+chooses between it and `StaticCache`. `ShiftingCache` has the same content in the order of the text. `RecurrentCache` adds
+states without an axis of tokens to one of these. `RowCaches` has a cache for each row of a batch. The tensors of a cache
+with `CacheScales` are int8.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -34,7 +35,8 @@ class CacheSpec:
     """Declaration of what a layer keeps of earlier tokens: tensors `(B, H, S, D)` of equal shape, axis 2 the tokens.
 
     Engines and exports create, copy, reorder, shorten and save the tensors by this alone. Every entry belongs to one
-    token, so that the state of a shorter text is a part of that of a longer one.
+    token, so that the state of a shorter text is a part of that of a longer one. This does not hold for `states`, such
+    as the matrix of a linear recurrence, which all tokens have changed: a model with one cannot discard tokens.
 
     Attributes:
         num_heads: Number `H` of heads, 1 for a layer without heads.
@@ -42,17 +44,25 @@ class CacheSpec:
         window: Number of last tokens that the layer reads, the newest included; `None` for all. With a window, only as
             many last tokens can be discarded as the cache is longer than it.
         tensors: Name of each tensor.
+        states: Shape without batch, `(H, K, V)`, of each tensor without an axis of tokens, by name; all are 0 before a
+            text.
     """
 
     num_heads: int
     size: int
     window: int | None = None
     tensors: tuple[str, ...] = KEY_AND_VALUE
+    states: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
 
     @property
     def attends(self) -> bool:
         """Whether the tensors are keys and values, which queries find by slots; others are read in their order."""
         return self.tensors == KEY_AND_VALUE
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all tensors, those without an axis of tokens last."""
+        return (*self.tensors, *self.states)
 
     def shape(self, batch: Dimension, length: Dimension, margin: int | None = None) -> tuple[Dimension, ...]:
         """Returns the shape of each tensor.
@@ -68,6 +78,23 @@ class CacheSpec:
         if margin is not None and self.window is not None:
             slots = min(length, RollingCache.num_slots(self.window, margin))
         return batch, self.num_heads, slots, self.size
+
+    def shapes(self, batch: Dimension, length: Dimension, margin: int | None = None) -> list[tuple[Dimension, ...]]:
+        """Returns the shapes of all tensors, in the order of `names`; arguments as for `shape`."""
+        return [self.shape(batch, length, margin)] * len(self.tensors) + [
+            (batch, *shape) for shape in self.states.values()
+        ]
+
+    def opened(self, tensors: Sequence[Tensor], make: Callable[[tuple[Tensor, ...]], LayerCache]) -> LayerCache:
+        """Returns the cache of all tensors, in the order of `names`.
+
+        Args:
+            tensors: The tensors.
+            make: Creates the cache of those with an axis of tokens.
+        """
+        count = len(self.tensors)
+        cache = make(tuple(tensors[:count]))
+        return RecurrentCache(cache, tuple(tensors[count:])) if self.states else cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +125,17 @@ class LayerCache(Protocol):
 
         With scales, the keys and values that are added are the int8 numbers, and attention multiplies by the scales.
         """
+
+    @property
+    def states(self) -> tuple[Tensor, ...]:
+        """States without an axis of tokens, `(B, H, K, V)`, after the earlier tokens; 0 before the text."""
+        return ()
+
+    def with_states(self, *states: Tensor) -> LayerCache:
+        """Returns the cache with other states, those after the tokens that were added."""
+        raise InputError(
+            f"A cache without states was passed. Expected: one of CacheSpec.opened. Received: {self!r:.100}"
+        )
 
     def key_slots(self, length: int | Tensor) -> Tensor | None:
         """Returns the slots `(S,)` of the keys that new tokens attend to; `None` for those of the visibility."""
@@ -143,6 +181,8 @@ class _BatchCache(LayerCache):
     tensors: tuple[Tensor, ...]
     complete = False
     scales: CacheScales | None = None
+    begun: Tensor | None = None
+    """Whether the text has earlier tokens, a scalar; `None` if tensors before a text are always 0."""
 
     @property
     def key(self) -> Tensor:
@@ -169,6 +209,11 @@ class _IndexedCache(_BatchCache):
     """Base of caches with slot `p` of the text at index `p % S`."""
 
     position: Tensor
+
+    @property
+    def begun(self) -> Tensor:  # type: ignore[override]
+        """Whether the text has earlier tokens."""
+        return self.position > 0
 
     def last(self, count: int) -> tuple[Tensor, ...]:
         """See `LayerCache.last`. What a buffer contains before the text is never read."""
@@ -379,6 +424,69 @@ class FixedCache(_BatchCache):
 
 
 @dataclass(frozen=True)
+class RecurrentCache(LayerCache):
+    """Cache of a layer that also has states without an axis of tokens, see `CacheSpec.states`.
+
+    Attributes:
+        entries: Cache of what has an axis of tokens.
+        content: Content of the states, which is undefined before a text if the slots of `entries` are.
+    """
+
+    entries: LayerCache
+    content: tuple[Tensor, ...]
+
+    @property
+    def complete(self) -> bool:
+        """See `LayerCache.complete`."""
+        return self.entries.complete
+
+    @property
+    def scales(self) -> CacheScales | None:
+        """See `LayerCache.scales`."""
+        return self.entries.scales
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All tensors, in the order of `CacheSpec.names`."""
+        return (*self.entries.tensors, *self.content)
+
+    @property
+    def states(self) -> tuple[Tensor, ...]:
+        """See `LayerCache.states`."""
+        begun = self.entries.begun
+        return self.content if begun is None else tuple(ops.where(begun, x, ops.zeros_like(x)) for x in self.content)
+
+    def with_states(self, *states: Tensor) -> RecurrentCache:
+        """See `LayerCache.with_states`."""
+        pairs = zip(self.content, states, strict=True)
+        return replace(self, content=tuple(ops.cast(new, old.dtype) for old, new in pairs))
+
+    def key_slots(self, length: int | Tensor) -> Tensor | None:
+        """See `LayerCache.key_slots`."""
+        return self.entries.key_slots(length)
+
+    def slots(self, length: int | Tensor) -> tuple[Tensor, Tensor | None]:
+        """See `LayerCache.slots`."""
+        return self.entries.slots(length)
+
+    def last(self, count: int) -> tuple[Tensor, ...]:
+        """See `LayerCache.last`."""
+        return self.entries.last(count)
+
+    def update(self, *entries: Tensor) -> tuple[tuple[Tensor, ...], RecurrentCache]:
+        """See `LayerCache.update`."""
+        tensors, cache = self.entries.update(*entries)
+        return tensors, replace(self, entries=cache)
+
+    def attend(
+        self, attention: Attend, query: Tensor, key: Tensor | None, value: Tensor | None, bias: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, RecurrentCache]:
+        """See `LayerCache.attend`."""
+        context, weights, cache = self.entries.attend(attention, query, key, value, bias)
+        return context, weights, replace(self, entries=cache)
+
+
+@dataclass(frozen=True)
 class RowCaches:
     """A cache of batch size 1 for each row, so that the rows may have different positions.
 
@@ -396,6 +504,17 @@ class RowCaches:
     def scales(self) -> CacheScales | None:
         """Scales of int8 tensors, which all rows share."""
         return self.rows[0].scales
+
+    @property
+    def states(self) -> tuple[Tensor, ...]:
+        """See `LayerCache.states`."""
+        states = zip(*(row.states for row in self.rows), strict=True)
+        return tuple(ops.concatenate(of_rows, axis=0) for of_rows in states)
+
+    def with_states(self, *states: Tensor) -> RowCaches:
+        """See `LayerCache.with_states`."""
+        rows = (row.with_states(*(_row(x, index) for x in states)) for index, row in enumerate(self.rows))
+        return RowCaches(tuple(rows))
 
     def key_slots(self, length: int | Tensor) -> Tensor | None:
         """Returns the slots `(B, S)` of the keys of each row; `None` for those of the visibility."""

@@ -103,23 +103,47 @@ class ShortConvolution(Configured, Composite):
         if visibility.causal is False:
             raise InputError("A ShortConvolution is causal. Expected: a visibility with causal=True. Received: False")
         b, c, x = ops.split(self.input_dense(x), 3, axis=-1)
-        gated = b * x
         real = visibility.with_slots(length, [cache]).real_queries(length)
-        if real is not None:
-            # Not a product with the mask, which would keep a NaN.
-            gated = ops.where(ops.expand_dims(real, -1), gated, ops.zeros_like(gated))
-        if cache is None:
-            joined = ops.pad(gated, ((0, 0), (self.kernel_size - 1, 0), (0, 0)))
-        else:
-            (before,) = cache.last(self.kernel_size - 1)
-            joined = ops.concatenate([ops.cast(before[:, 0], gated.dtype), gated], axis=1)
-            _, cache = cache.update(ops.expand_dims(gated, 1))
-        kernel = ops.cast(ops.convert_to_tensor(self.kernel), gated.dtype)
-        y = sum(joined[:, start : start + length] * kernel[start] for start in range(self.kernel_size))
-        if self.bias is not None:
-            y = y + ops.cast(ops.convert_to_tensor(self.bias), gated.dtype)
+        y, cache = convolved(without_padding(b * x, real), self.kernel, self.bias, cache)
         return packed(self.output_dense(c * y), return_attention or return_cache, cache=cache if return_cache else None)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Maps `(B, T, E)` to itself."""
         return (*input_shape[:-1], self.hidden_dim)
+
+
+def without_padding(x: Tensor, real: Tensor | None) -> Tensor:
+    """Sets what padding contributes to a state to 0.
+
+    Args:
+        x: `(B, T, E)`.
+        real: `True` for tokens, `(B or 1, T)`; `None` if there is no padding.
+    """
+    # Not a product with the mask, which would keep a NaN.
+    return x if real is None else ops.where(ops.expand_dims(real, -1), x, ops.zeros_like(x))
+
+
+def convolved(
+    x: Tensor, kernel: Tensor, bias: Tensor | None, cache: LayerCache | None
+) -> tuple[Tensor, LayerCache | None]:
+    """Convolves each channel with its last tokens.
+
+    Args:
+        x: `(B, T, E)`.
+        kernel: Variable `(N, E)`; row `N - 1` belongs to the token itself.
+        bias: Variable `(E,)`, optional.
+        cache: `LayerCache` with one tensor, the inputs of earlier tokens `(B, 1, S, E)`; optional.
+
+    Returns:
+        `((B, T, E), updated cache or None)`.
+    """
+    length, size = ops.shape(x)[1], kernel.shape[0]
+    if cache is None:
+        joined = ops.pad(x, ((0, 0), (size - 1, 0), (0, 0)))
+    else:
+        before = cache.last(size - 1)[0]
+        joined = ops.concatenate([ops.cast(before[:, 0], x.dtype), x], axis=1)
+        _, cache = cache.update(ops.expand_dims(x, 1))
+    rows = ops.cast(ops.convert_to_tensor(kernel), x.dtype)
+    y = sum(joined[:, start : start + length] * rows[start] for start in range(size))
+    return (y if bias is None else y + ops.cast(ops.convert_to_tensor(bias), x.dtype)), cache

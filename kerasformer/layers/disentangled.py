@@ -243,7 +243,9 @@ class DisentangledAttention(MultiHeadAttention):
         context, weights, _ = primitives.multi_head_attention(
             queries, keys, values, self.spec, visibility, None, dropout
         )
-        return packed(self.project_output(context, training), return_attention or return_cache, attention=weights)
+        return packed(
+            self.project_output(context, query, training), return_attention or return_cache, attention=weights
+        )
 
     def _relative_scores(self, queries: Tensor, keys: Tensor, relative: RelativeText, training: bool) -> Tensor:
         """Returns the scores of content-to-position and position-to-content, `(B, H, T, S)`."""

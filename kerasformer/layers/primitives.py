@@ -23,6 +23,7 @@ from keras import backend, ops
 from kerasformer.layers.attention_call import AttentionCall, HeadAttentionCall
 from kerasformer.layers.attention_spec import AttentionSpec, Rotary
 from kerasformer.layers.cache import LayerCache
+from kerasformer.layers.delta_rule import gated_delta_rule
 from kerasformer.layers.layer_types import LayerArguments, Outputs
 from kerasformer.layers.tensor import Tensor, in_dtype_of, merge_heads, parts_to_convert, split_heads
 from kerasformer.layers.visibility import Visibility
@@ -222,6 +223,12 @@ class Primitives:
         _, states = ops.scan(step, start, ops.transpose(gates, (1, 0, 2)))
         return ops.transpose(states, (1, 0, 2))[..., :size]
 
+    def delta_rule(
+        self, query: Tensor, key: Tensor, value: Tensor, decay: Tensor, rate: Tensor, state: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The gated delta rule; arguments and results as of `delta_rule.gated_delta_rule`."""
+        return gated_delta_rule(query, key, value, decay, rate, state)
+
     def to_int8(self, x: Tensor) -> Tensor:
         """Rounds to the nearest int8; numbers beyond ±127 become ±127."""
         return ops.cast(ops.clip(ops.round(x), -127, 127), "int8")
@@ -365,6 +372,13 @@ def attention(
 def lstm(x: Tensor, weights: LSTMWeights) -> Tensor:
     """See `Primitives.lstm`."""
     return _active.get().lstm(x, weights)
+
+
+def delta_rule(
+    query: Tensor, key: Tensor, value: Tensor, decay: Tensor, rate: Tensor, state: Tensor
+) -> tuple[Tensor, Tensor]:
+    """See `Primitives.delta_rule`."""
+    return _active.get().delta_rule(query, key, value, decay, rate, state)
 
 
 def rotary(x: Tensor, cosine: Tensor, sine: Tensor, rotary: Rotary) -> Tensor:

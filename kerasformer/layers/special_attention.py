@@ -1,4 +1,4 @@
-"""Attention layers of few architectures: global tokens, a relative bias of each layer, other windows, sparse blocks."""
+"""Attention layers of few architectures: global tokens, a relative bias, other windows, sparse blocks, and gates."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import keras
+from keras import ops
 
 from kerasformer.errors import InputError
 from kerasformer.layers.attention import MultiHeadAttention
@@ -161,3 +162,29 @@ class BlockSparseAttention(MultiHeadAttention):
         self.check_features("rotary", "query_key_norm", "num_key_value_heads", "window")
         self.blocks = SparseBlocks(**blocks) if isinstance(blocks, dict) else blocks
         self.spec = replace(self.spec, blocks=self.blocks)
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class GatedAttention(MultiHeadAttention):
+    """Attention whose joined heads are multiplied by a gate, `sigmoid(gate(query))`, before the output projection.
+
+    Args:
+        num_heads: Number of attention heads.
+        hidden_dim: Size `E` of the output.
+        kwargs: Arguments of `MultiHeadAttention`.
+
+    Reference: `transformers.models.qwen3_5`.
+    """
+
+    def __init__(self, num_heads: int, hidden_dim: int, **kwargs: Any) -> None:
+        super().__init__(num_heads, hidden_dim, **kwargs)
+        self.gate = self._dense(num_heads * self.spec.head_dim, self.use_bias, "gate")
+
+    def build(self, query_shape: Shape, key_value_shape: Shape | None = None, value_shape: Shape | None = None) -> None:
+        """Creates the weights for `(B, T, E)` queries, `(B, S, E')` keys, and `(B, S, E'')` values."""
+        super().build(query_shape, key_value_shape, value_shape)
+        build_once(self.gate, query_shape)
+
+    def project_output(self, context: Tensor, query: Tensor, training: bool) -> Tensor:
+        """Projects the gated heads to the output `(B, T, E)`."""
+        return super().project_output(context * ops.sigmoid(self.gate(query)), query, training)

@@ -81,6 +81,7 @@ class Config:
         same_as: Fields that take the value of another field if they are `None`.
         counterparts: Fields that `create` sets to the value of another field if only that one is passed, such as the
             sizes of a decoder. Files are not affected: a missing key has the default of the reference class.
+        text_part_of: `model_type` of a model for images and texts, whose `text_config` this is; optional.
         positions_follow_padding: Whether the positions of a text start after `pad_token_id`, which must not change.
         score_activation: Function of PyTorch for the scores of a cross-encoder of sentence-transformers.
         prefix_lm: Whether the tokens of a prompt attend to each other in both directions, and only generated tokens are
@@ -96,6 +97,7 @@ class Config:
         "decoder_num_heads": "num_heads",
         "decoder_intermediate_dim": "intermediate_dim",
     }
+    text_part_of: ClassVar[str | None] = None
     positions_follow_padding: ClassVar[bool] = False
 
     id2label: dict[int, str] = hf("id2label", {0: "LABEL_0", 1: "LABEL_1"})

@@ -153,6 +153,11 @@ class _GenerativeModel(ProjectingModel):
         """Returns the shape `(B, H, S, D)` of the tensors of each layer's cache; see `CacheSpec.shape`."""
         return [spec.shape(batch, length, margin) for spec in self.cache_specs()]
 
+    @property
+    def rewinds(self) -> bool:
+        """Whether tokens can be discarded from the caches: no layer has a state without an axis of tokens."""
+        return not any(spec.states for spec in self.cache_specs())
+
     @documented(GenerationConfig)
     def generate(self, inputs: Any = None, *, input_ids: Any = None, attention_mask: Any = None, **options: Any) -> Any:
         """Generates texts or tokens.

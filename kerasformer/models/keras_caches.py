@@ -12,6 +12,7 @@ import numpy as np
 from keras import ops
 
 from kerasformer.engines.saved_state import SavedState
+from kerasformer.layers import CacheSpec
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.weights_digest import host_array
 
@@ -28,6 +29,7 @@ class KerasState:
 
     Attributes:
         caches: Tensors `(B, H, S, D)` of each layer's cache; little longer than the window in a layer with a window.
+            After them, its states without an axis of tokens, `(B, H, K, V)`.
         slots: Number of slots of the caches of layers without a window.
         index: Slot of the next token in all rows.
         unused: Number of slots before `index` that no row uses, since prompts are padded.
@@ -71,31 +73,39 @@ class KerasCaches:
             slots *= _GROWTH
         return min(slots, self.slots)
 
-    def shapes(self, batch: int, slots: int) -> list[tuple[int, ...]]:
-        """Returns the shape `(B, H, S, D)` of the tensors of each layer's cache."""
-        shapes: list[tuple[int, ...]] = self.model.cache_shapes(batch, slots, self.margin)
-        return shapes
+    def discardable(self) -> int | None:
+        """Returns the number of tokens that can be discarded; `None` for all."""
+        if not self.model.rewinds:
+            return 0
+        return None if all(slots is None for slots in self.windows()) else self.margin
 
     def windows(self) -> list[int | None]:
         """Returns the number of slots of the layers with a window, which are overwritten in turn; `None` for others."""
-        return [shape[2] if shape[2] < self.slots else None for shape in self.shapes(1, self.slots)]
+        shapes = self.model.cache_shapes(1, self.slots, self.margin)
+        return [shape[2] if shape[2] < self.slots else None for shape in shapes]
 
     def empty(self, batch: int, slots: int) -> list[tuple[Tensor, ...]]:
         """Returns caches without tokens."""
-        shapes = self.shapes(batch, slots)
-        zeros = {shape: ops.zeros(shape, self.model.compute_dtype) for shape in set(shapes)}
-        specs = zip(self.model.cache_specs(), shapes, strict=True)
-        return [tuple(zeros[shape] for _ in spec.tensors) for spec, shape in specs]
+        layers = [self._tensors(spec, batch, slots) for spec in self.model.cache_specs()]
+        zeros = {each: ops.zeros(*each) for each in {each for layer in layers for each in layer}}
+        return [tuple(zeros[each] for each in layer) for layer in layers]
+
+    def _tensors(self, spec: CacheSpec, batch: int, slots: int) -> list[tuple[tuple[int, ...], str]]:
+        """Returns shape and data type of each tensor; a state, to which all tokens are added, is float32."""
+        types = [self.model.compute_dtype] * len(spec.tensors) + ["float32"] * len(spec.states)
+        return list(zip(spec.shapes(batch, slots, self.margin), types, strict=True))
 
     def with_room(self, state: KerasState, count: int) -> KerasState:
         """Returns the state with caches for `count` more tokens."""
         slots = self.sufficient(state.index + count)
         if slots <= state.slots:
             return state
-        shapes = self.shapes(len(state.starts), slots)
         grown = [
-            tuple(ops.pad(cache, ((0, 0), (0, 0), (0, shape[2] - cache.shape[2]), (0, 0))) for cache in caches)
-            for caches, shape in zip(state.caches, shapes, strict=True)
+            tuple(
+                ops.pad(cache, ((0, 0), (0, 0), (0, shape[2] - cache.shape[2]), (0, 0)))
+                for cache, shape in zip(caches, spec.shapes(len(state.starts), slots, self.margin), strict=True)
+            )
+            for caches, spec in zip(state.caches, self.model.cache_specs(), strict=True)
         ]
         return replace(state, caches=grown, slots=slots)
 
@@ -105,8 +115,9 @@ class KerasCaches:
         for layer, (caches, spec) in enumerate(zip(state.caches, self.model.cache_specs(), strict=True)):
             slots = spec.shape(1, self.slots, self.margin)[2]
             first, end = self._used_slots(slots, state.index, state.unused)
-            for name, cache in zip(spec.tensors, caches, strict=True):
-                arrays[f"{name}.{layer}"] = host_array(cache)[:, :, first:end]
+            for name, cache in zip(spec.names, caches, strict=True):
+                array = host_array(cache)
+                arrays[f"{name}.{layer}"] = array if name in spec.states else array[:, :, first:end]
         if state.memory is not None:
             arrays["memory_mask"] = host_array(state.memory[0]).astype(np.int64)
             memory = zip(self.model.memory_specs(), state.memory[1], strict=True)
@@ -123,15 +134,18 @@ class KerasCaches:
         Returns:
             `(caches, number of slots, memory)`, as in a `KerasState`.
         """
-        dtype = np.dtype(self.model.compute_dtype)
         caches, num_slots = [], self.sufficient(index + 1)
         for layer, spec in enumerate(self.model.cache_specs()):
-            shape, new_shape = (spec.shape(batch, slots, self.margin) for slots in (self.slots, num_slots))
-            first, end = self._used_slots(shape[2], index, unused)
-            around = ((0, 0), (0, 0), (first, new_shape[2] - end), (0, 0))
-            names = (f"{name}.{layer}" for name in spec.tensors)
-            used = (saved.array(name, (batch, shape[1], end - first, shape[3]), dtype) for name in names)
-            caches.append(tuple(ops.pad(ops.convert_to_tensor(slots), around) for slots in used))
+            first, end = self._used_slots(spec.shape(batch, self.slots, self.margin)[2], index, unused)
+            tensors: list[Tensor] = []
+            for name, (shape, dtype) in zip(spec.names, self._tensors(spec, batch, num_slots), strict=True):
+                used = (first, end) if name in spec.tensors else (0, shape[2])
+                sizes = (*shape[:2], used[1] - used[0], shape[3])
+                array = saved.array(f"{name}.{layer}", sizes, np.dtype(dtype))
+                tensors.append(
+                    ops.pad(ops.convert_to_tensor(array), ((0, 0), (0, 0), (used[0], shape[2] - used[1]), (0, 0)))
+                )
+            caches.append(tuple(tensors))
         return caches, num_slots, self._restored_memory(saved, batch) if self.model.is_encoder_decoder else None
 
     def _restored_memory(self, saved: SavedState, batch: int) -> Memory:

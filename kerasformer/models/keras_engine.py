@@ -71,7 +71,7 @@ class KerasStep:
         # A multiple of the bucket, to compile fewer sizes, and one more bucket for the padding of prompts.
         slots = -(-self.capacity // _BUCKET) * _BUCKET + _BUCKET
         self._caches = KerasCaches(model, slots, max((MIN_REWIND, *self.step_lengths)))
-        self._is_rolling = self._caches.shapes(1, slots) != model.cache_shapes(1, slots)
+        self._discardable, self.rewinds = self._caches.discardable(), model.rewinds
         self._jit_compile = jit_compile
         self._key = jit_compile, lora_change(model)
         self._digest = WeightsDigest(model)
@@ -146,7 +146,7 @@ class KerasStep:
 
     def _after(self, state: KerasState, caches: list[tuple[Tensor, ...]], count: int) -> KerasState:
         """Returns the state after `count` more tokens of `step`."""
-        steps = min(state.steps + count, self._caches.margin) if self._is_rolling else state.steps + count
+        steps = state.steps + count if self._discardable is None else min(state.steps + count, self._discardable)
         return replace(state, caches=caches, index=state.index + count, steps=steps)
 
     def reorder(self, state: KerasState, rows: np.ndarray) -> KerasState:
@@ -172,7 +172,7 @@ class KerasStep:
                 f"prompt is read as a whole. Expected: Step.start. Received: {length} tokens to keep"
             )
         index = state.unused + length
-        if self._is_rolling:
+        if self._discardable is not None:
             check_discarded(state.index - index, state.steps)
         check_capacity(self, length + len(tokens))
         ids = tokens[None].astype("int32")

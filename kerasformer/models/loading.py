@@ -29,7 +29,7 @@ from kerasformer.models.creation import create
 from kerasformer.models.head_request import HeadRequest
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.models.registry import architecture, backbone_of, default_task, model_class
-from kerasformer.models.saved_task import model_type_of, saved_task
+from kerasformer.models.saved_task import model_type_of, saved_task, text_part
 from kerasformer.models.sentence_settings import SentenceSettings, cross_encoder_entries, is_sentence_model
 from kerasformer.models.task_models import CausalClassification
 from kerasformer.models.variables import forget_sources, sampled_values
@@ -195,7 +195,7 @@ def _load(
         raise SourceError(f"A checkpoint was expected. Received a bundle: {path}. Open it with kerasformer.pipeline.")
     # At its first operation, TensorFlow logs that it finds no GPU.
     with readers.checkpoint_files(path) as folder, quiet_runtimes():
-        content = read_json(sources.inside(folder, "config.json"))
+        content = text_part(read_json(sources.inside(folder, "config.json")))
         if converter := readers.converter_of_config(content):
             return converter.from_folder(folder, task, request=request, dtype=dtype)
 

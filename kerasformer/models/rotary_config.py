@@ -26,6 +26,8 @@ _NUMBERS = {
 """Numeric fields of `RotaryScaling`, by Hugging Face's names."""
 _LISTS = {"short_factor": "short_factors", "long_factor": "long_factors"}
 _OTHERS = ("rope_type", "type", "rope_theta", "partial_rotary_factor", "truncate", "mscale", "mscale_all_dim")
+_OF_IMAGES = ("mrope_section", "mrope_interleaved")
+"""Keys of frequencies that belong to one of three positions, which are equal for a token of a text."""
 DEFAULT_BASE = 10000.0
 
 
@@ -243,7 +245,7 @@ def rotary_of(parameters: JsonMapping, head_dim: int, max_length: int | None, *,
     Raises:
         UnsupportedConfigError: a kind of scaling or a value is unsupported.
     """
-    unknown = sorted(set(parameters) - {*_NUMBERS, *_LISTS, *_OTHERS})
+    unknown = sorted(set(parameters) - {*_NUMBERS, *_LISTS, *_OTHERS, *_OF_IMAGES})
     if unknown:
         warnings.warn(
             f"rope_parameters has unsupported keys, which are ignored: {', '.join(unknown)}. "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kerasformer.basics.tasks import PRETRAINING
 from kerasformer.errors import InputError, UnsupportedConfigError
 from kerasformer.files.reading import JsonMapping
@@ -30,6 +32,22 @@ def model_type_of(content: JsonMapping) -> str:
             f"Expected one of {', '.join(candidates or architectures())}. Received: architectures={saved}"
         )
     return candidates[0]
+
+
+def text_part(content: JsonMapping) -> JsonMapping:
+    """Returns the configuration of the text part of a model for images and texts; that of another model unchanged.
+
+    Only texts are read. The tensors of the other parts have names that the architecture ignores.
+    """
+    part = content.get("text_config")
+    model_type = part.get("model_type") if isinstance(part, Mapping) else None
+    if not isinstance(part, Mapping) or model_type not in architectures():
+        return content
+    config_type = backbone_of(architecture(model_type).MODELS).config_type
+    if config_type.text_part_of != content.get("model_type"):
+        return content
+    shared = {name: content[name] for name in ("architectures", "tie_word_embeddings") if name in content}
+    return {**part, **shared}
 
 
 def configured_task(classes_by_task: ModelClasses, content: JsonMapping) -> str:

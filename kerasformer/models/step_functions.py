@@ -43,7 +43,7 @@ def _decoder_step(model: keras.Model, num_slots: int, causal: bool = True) -> Te
         visibility = Visibility(
             causal=causal, query_slots=slots, key_slots=keys, key_mask=used, positions=positions, starts=starts
         )
-        logits, new = model.decode(tokens, visibility, _opened(caches, index, num_slots))
+        logits, new = model.decode(tokens, visibility, _opened(model, caches, index, num_slots))
         return logits, _tensors(new)
 
     return decode
@@ -64,7 +64,7 @@ def _encoder_decoder_steps(model: keras.Model, num_slots: int) -> dict[str, Tens
         keys = ops.arange(num_slots, dtype="int32")
         visibility = Visibility(causal=True, query_slots=slots, key_slots=keys)
         fixed = [FixedCache(tuple(tensors)) for tensors in cross]
-        logits, new, _ = model.decode(tokens, visibility, _opened(caches, index, num_slots), memory_mask, fixed)
+        logits, new, _ = model.decode(tokens, visibility, _opened(model, caches, index, num_slots), memory_mask, fixed)
         return logits, _tensors(new)
 
     return {"encode": encode, "decode": decode}
@@ -114,9 +114,10 @@ def _greedy(decode: TensorFunction, num_slots: int) -> TensorFunction:
     return write
 
 
-def _opened(caches: Sequence[Sequence[Tensor]], index: Tensor, num_slots: int) -> list[LayerCache]:
+def _opened(model: keras.Model, caches: Sequence[Sequence[Tensor]], index: Tensor, num_slots: int) -> list[LayerCache]:
     """Returns caches whose next token has the slot `index`."""
-    return [cache_of_slots(tuple(tensors), index, num_slots) for tensors in caches]
+    layers = zip(model.cache_specs(), caches, strict=True)
+    return [spec.opened(tensors, lambda slots: cache_of_slots(slots, index, num_slots)) for spec, tensors in layers]
 
 
 def _tensors(caches: Sequence[Any]) -> list[tuple[Tensor, ...]]:

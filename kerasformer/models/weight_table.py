@@ -223,10 +223,10 @@ class Names:
     def canonical(self, name: str, heads: Collection[str]) -> str:
         """Converts a name to the one in weight tables; `heads` are the tensors of heads, which have no prefix."""
         name = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", self.renamed.get(name, name)))
-        if name in heads or (self.prefix and name.startswith(self.prefix)):
+        if name in heads:
             return name
-        other = next((prefix for prefix in self.other_prefixes if name.startswith(prefix)), "")
-        return self.prefix + name.removeprefix(other)
+        prefixes = [prefix for prefix in (self.prefix, *self.other_prefixes) if name.startswith(prefix)]
+        return self.prefix + name.removeprefix(max(prefixes, key=len, default=""))
 
     def located(self, tensors: Iterable[str], heads: Collection[str]) -> dict[str, str]:
         """Returns the names of tensors by their names in weight tables."""

@@ -109,6 +109,15 @@ class OnnxLowering(Primitives):
         size = int(weights.kernel.shape[0])
         return self._mark("lstm", {"x": x}, (*x.shape[:-1], size), named, size=size)
 
+    def delta_rule(
+        self, query: Tensor, key: Tensor, value: Tensor, decay: Tensor, rate: Tensor, state: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Marks a gated delta rule."""
+        inputs = {"query": query, "key": key, "value": value, "decay": decay, "rate": rate, "state": state}
+        sizes = {"heads": int(state.shape[1]), "key": int(state.shape[2]), "value": int(state.shape[3])}
+        output, state = self._mark_all("delta_rule", inputs, [value.shape, state.shape], {}, **sizes)
+        return output, state
+
     def attention(self, call: HeadAttentionCall) -> tuple[Tensor, Tensor | None]:
         """Marks an attention, whose weights are not returned unless they are needed."""
         if needs_weights():

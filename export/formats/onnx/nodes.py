@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from onnx import TensorProto, helper
 
 from kerasformer.export.formats.onnx.markers import Marker, OnnxLowering
 from kerasformer.export.formats.onnx.matrix_nodes import MatrixNodes, StoragePlan
@@ -120,6 +121,45 @@ class NodeWriter(NodeList):
         # From (T, 1, B, H), with an axis for the directions.
         states = self.node("Transpose", [states], perm=[2, 0, 1, 3])
         self.node("Reshape", [states, self.integers(0, 0, size)], output)
+
+    def delta_rule(self, marker: Marker, inputs: Mapping[str, str], output: str, state: str) -> None:
+        """Writes Scan, whose body reads one token: the number of tokens is any, and most often 1.
+
+        The tensors of a token have the shapes of matrices, `(B, H, 1, K)`, `(B, H, 1, V)` and `(B, H, 1, 1)`.
+        """
+        rows = {
+            name: self.node("Unsqueeze", [tensor, self.integers(*range(3, 5 - axes))])
+            for name, tensor, axes in (
+                ("query", inputs["query"], 1),
+                ("key", inputs["key"], 1),
+                ("value", inputs["value"], 1),
+                ("decay", self.node("Exp", [inputs["decay"]]), 0),
+                ("rate", inputs["rate"], 0),
+            )
+        }
+        body = NodeList(self.opset)
+        body.node("Mul", ["state", "decay"], "kept")
+        body.node("MatMul", ["key", "kept"], "present")
+        body.node("Sub", ["value", "present"], "missing")
+        body.node("Mul", ["missing", "rate"], "added")
+        body.node("Transpose", ["key"], "column", perm=[0, 1, 3, 2])
+        body.node("Mul", ["column", "added"], "change")
+        body.node("Add", ["kept", "change"], "next")
+        body.node("MatMul", ["query", "next"], "output")
+
+        def declared(*names: str) -> list[onnx.ValueInfoProto]:
+            return [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names]
+
+        graph = helper.make_graph(body.nodes, "token", declared("state", *rows), declared("next", "output"))
+        results = [state or f"{self.scope}/state", f"{self.scope}/outputs"]
+        axes = {"scan_input_axes": [2] * len(rows), "scan_output_axes": [2]}
+        operands = [inputs["state"], *rows.values()]
+        self.nodes.append(
+            helper.make_node(
+                "Scan", operands, results, name=f"{self.scope}/Scan", body=graph, num_scan_inputs=len(rows), **axes
+            )
+        )
+        self.node("Squeeze", [results[1], self.integers(3)], output)
 
     def attention(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
         """Writes Attention since opset 23, before that scores, softmax and weighted average.

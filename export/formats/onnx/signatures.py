@@ -7,6 +7,7 @@ third-party runtimes derive the length of the text from any cache, and shorten a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from kerasformer.bundle.interface import (
 )
 from kerasformer.engines.protocols import MIN_REWIND
 from kerasformer.export.graph.functions import Function, Infos, forward
-from kerasformer.layers import CacheScales, CacheSpec, GrowingCache, ShiftingCache, Visibility
+from kerasformer.layers import CacheScales, CacheSpec, GrowingCache, LayerCache, ShiftingCache, Visibility
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.contracts import CausalLM, Seq2SeqLM
 from kerasformer.models.pretrained import PretrainedModel
@@ -69,7 +70,9 @@ def _own_caches(
         info = TensorInfo(spec.shape("batch_size", length), "float32" if of_layer is None else "int8")
         if _shifts(spec):
             info = TensorInfo(spec.shape("batch_size", MAX_CAPACITY, MIN_REWIND), info.dtype, margin=MIN_REWIND)
-        layers.append(dict.fromkeys(growing_caches(i, cross, present, spec.tensors), info))
+        states = (TensorInfo(("batch_size", *shape), "float32", margin=0) for shape in spec.states.values())
+        infos = [*[info] * len(spec.tensors), *states]
+        layers.append(dict(zip(growing_caches(i, cross, present, spec.names), infos, strict=True)))
     return layers
 
 
@@ -92,7 +95,7 @@ def _joined(layers: Iterable[Infos]) -> Infos:
 def _grown(specs: Sequence[CacheSpec], caches: Sequence[Any], cross: bool | None = None) -> dict[str, Tensor]:
     named: dict[str, Tensor] = {}
     for i, (spec, cache) in enumerate(zip(specs, caches, strict=True)):
-        named |= zip(growing_caches(i, cross, True, spec.tensors), cache.tensors, strict=True)
+        named |= zip(growing_caches(i, cross, True, spec.names), cache.tensors, strict=True)
     return named
 
 
@@ -102,13 +105,18 @@ def _past(
     causal: bool,
     cross: bool | None = None,
     scales: Sequence[CacheScales | None] | None = None,
-) -> list[GrowingCache | ShiftingCache]:
-    caches: list[GrowingCache | ShiftingCache] = []
-    for i, (spec, of_layer) in enumerate(zip(specs, scales or [None] * len(specs), strict=True)):
-        tensors = tuple(inputs[name] for name in growing_caches(i, cross, tensors=spec.tensors))
-        cache = ShiftingCache(tensors) if _shifts(spec) else GrowingCache(tensors, causal=causal, scales=of_layer)
-        caches.append(cache)
-    return caches
+) -> list[Any]:
+    """Returns the cache of each layer."""
+
+    def opened(spec: CacheSpec, scales: CacheScales | None, tensors: list[Tensor]) -> LayerCache:
+        grows = partial(GrowingCache, causal=causal, scales=scales)
+        return spec.opened(tensors, ShiftingCache if _shifts(spec) else grows)
+
+    layers = enumerate(zip(specs, scales or [None] * len(specs), strict=True))
+    return [
+        opened(spec, of_layer, [inputs[name] for name in growing_caches(i, cross, tensors=spec.names)])
+        for i, (spec, of_layer) in layers
+    ]
 
 
 def _growing_step(model: CausalLM, scales: Sequence[CacheScales | None] | None) -> Function:

@@ -33,7 +33,7 @@ from kerasformer.bundle.interface import (
 from kerasformer.engines.protocols import MIN_REWIND
 from kerasformer.errors import InputError
 from kerasformer.export.graph.functions import Function, FunctionCall, Infos, forward, reads_any_length
-from kerasformer.layers import CacheScales, FixedCache, LayerCache, RowCaches, Visibility, cache_of_slots
+from kerasformer.layers import CacheScales, CacheSpec, FixedCache, LayerCache, RowCaches, Visibility, cache_of_slots
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.contracts import CausalLM, Seq2SeqLM
 from kerasformer.models.pretrained import PretrainedModel
@@ -71,7 +71,8 @@ class DecoderSignatures:
             A length of the capacity or more means all of it.
         batch_sizes: Numbers of texts that one step continues. Such steps exist for all cache lengths, and for the whole
             cache if it is among them or if there are none.
-        verify_lengths: Numbers of tokens of one text that one step reads to check guessed tokens.
+        verify_lengths: Numbers of tokens of one text that one step reads to check guessed tokens; by default none for a
+            model with a recurrent state, which cannot discard tokens.
     """
 
     prefill_lengths: tuple[int, ...] | None = None
@@ -195,6 +196,13 @@ def tflite_functions(
         return [forward(model, forward_name(n), 1, n, "int32", span_sizes(n, num_labels)) for n in lengths]
     if capacity is None:
         raise InputError("A model that generates needs a capacity. Received: capacity=None")
+    if not model.rewinds:
+        if signatures.verify_lengths:
+            raise InputError(
+                "verify_lengths checks guesses, of which wrong ones are discarded. A model with a recurrent state cannot "
+                f"discard tokens. Received: verify_lengths={signatures.verify_lengths}. Remove verify_lengths"
+            )
+        signatures = replace(signatures, verify_lengths=())
     sizes = signatures.sizes
     own = _Caches.of(model, capacity, sizes if rolling else None, scales)
     if not model.is_encoder_decoder:
@@ -251,15 +259,15 @@ class _Caches:
 
     Attributes:
         capacity: Number of slots of the longest text.
-        layers: Description of the tensors of each layer.
-        tensors: Names of the tensors of each layer, `CacheSpec.tensors`.
+        layers: Description of each tensor of each layer.
+        specs: Declaration of each layer.
         scales: Scales of each layer; `None` for those of float32 caches.
         cross: Whether they are those of the encoded text.
     """
 
     capacity: int
-    layers: tuple[TensorInfo, ...]
-    tensors: tuple[tuple[str, ...], ...]
+    layers: tuple[tuple[TensorInfo, ...], ...]
+    specs: tuple[CacheSpec, ...]
     scales: tuple[CacheScales | None, ...]
     cross: bool = False
 
@@ -289,40 +297,45 @@ class _Caches:
         infos = []
         for spec, of_layer in zip(specs, of_layers, strict=True):
             shape, dtype = spec.shape(1, capacity, margin), "float32" if of_layer is None else "int8"
-            infos.append(TensorInfo(shape, dtype, margin=margin if shape[2] < capacity else None))
-        return cls(capacity, tuple(infos), tuple(spec.tensors for spec in specs), of_layers)
+            info = TensorInfo(shape, dtype, margin=margin if shape[2] < capacity else None)
+            states = (TensorInfo((1, *state), "float32", margin=0) for state in spec.states.values())
+            infos.append((*[info] * len(spec.tensors), *states))
+        return cls(capacity, tuple(infos), tuple(specs), of_layers)
 
     @classmethod
     def of_memory(cls, model: Seq2SeqLM, capacity: int) -> _Caches:
         """Returns the caches of the encoded text, which has up to `capacity` tokens."""
         specs = model.memory_specs()
-        infos = tuple(TensorInfo(spec.shape(1, capacity), "float32") for spec in specs)
-        return cls(capacity, infos, tuple(spec.tensors for spec in specs), (None,) * len(specs), cross=True)
+        infos = tuple((TensorInfo(spec.shape(1, capacity), "float32"),) * len(spec.tensors) for spec in specs)
+        return cls(capacity, infos, tuple(specs), (None,) * len(specs), cross=True)
 
     def infos(self, rows: int = 1) -> Infos:
         """Describes all tensors by name: for each layer, its first tensor of all rows, then the next."""
         return {
             names[index]: info
-            for layer, (info, tensors) in enumerate(zip(self.layers, self.tensors, strict=True))
-            for index in range(len(tensors))
-            for names in _names(layer, rows, self.cross, tensors)
+            for layer, (infos, spec) in enumerate(zip(self.layers, self.specs, strict=True))
+            for index, info in enumerate(infos)
+            for names in _names(layer, rows, self.cross, spec.names)
         }
 
     def opened(self, inputs: dict[str, Tensor], rows: int, make: Callable[..., LayerCache]) -> list[LayerCache]:
         """Collects the caches from named tensors; `make` takes the indices of a row and of the layer, and tensors."""
         layers = []
-        for layer, tensors in enumerate(self.tensors):
-            names = enumerate(_names(layer, rows, self.cross, tensors))
-            caches = tuple(make(row, layer, tuple(inputs[name] for name in of_row)) for row, of_row in names)
+        for layer, spec in enumerate(self.specs):
+            names = enumerate(_names(layer, rows, self.cross, spec.names))
+            caches = tuple(
+                spec.opened([inputs[name] for name in of_row], functools.partial(make, row, layer))
+                for row, of_row in names
+            )
             layers.append(RowCaches(caches) if rows > 1 else caches[0])
         return layers
 
     def named(self, caches: Sequence[Any]) -> dict[str, Tensor]:
         """Returns the tensors of caches by name."""
         named: dict[str, Tensor] = {}
-        for layer, (cache, tensors) in enumerate(zip(caches, self.tensors, strict=True)):
+        for layer, (cache, spec) in enumerate(zip(caches, self.specs, strict=True)):
             rows: Sequence[Any] = cache.rows if isinstance(cache, RowCaches) else (cache,)
-            for names, row in zip(_names(layer, len(rows), self.cross, tensors), rows, strict=True):
+            for names, row in zip(_names(layer, len(rows), self.cross, spec.names), rows, strict=True):
                 named |= zip(names, row.tensors, strict=True)
         return named
 
@@ -377,7 +390,10 @@ def _step_call(model: CausalLM, own: _Caches, rows: int, cache_length: int | Non
 
         caches = own.opened(inputs, rows, cache)
         slots = ops.reshape(input_pos, (rows, -1))
-        visibility = Visibility(causal=True, query_slots=slots, key_slots=ops.arange(reach, dtype="int32"))
+        # Padding, which other caches overwrite, must not change a recurrent state.
+        real = None if model.rewinds or tokens.shape[1] == 1 else ops.cast(slots >= 0, "int32")
+        keys = ops.arange(reach, dtype="int32")
+        visibility = Visibility(causal=True, query_slots=slots, key_slots=keys, query_mask=real)
         scores, new = model.decode(tokens, visibility, caches)
         return {**own.named(new), LOGITS: scores}
 

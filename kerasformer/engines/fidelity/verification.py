@@ -13,7 +13,7 @@ from kerasformer.bundle import Fidelity, Limits, Manifest, Role, Rounding, figur
 from kerasformer.bundle.interface import GENERATE
 from kerasformer.engines.fidelity.comparison import ROWS, States, compare
 from kerasformer.engines.fidelity.references import Arrays
-from kerasformer.engines.protocols import Forward, Step
+from kerasformer.engines.protocols import Forward, Step, can_rewind
 
 _CACHES = 512 * 1024**2
 """Maximum size in bytes of the caches of all texts that are generated together."""
@@ -69,7 +69,9 @@ def verify(
     rows, sample, steps = _rows(manifest), sample_of(references), list(manifest.of_role(Role.DECODE, Role.VERIFY))
     rounding = rounding or Rounding.of(manifest.fidelity)
     verification = Verification(compare(engine, references, rows, rounding=rounding))
-    read: States | None = {} if rows >= _STEP_TEXTS else None  # caches of all texts take memory
+    # Caches of all texts take memory, and are rewound before the next signature reads them.
+    reusable = rows >= _STEP_TEXTS and can_rewind(engine)
+    read: States | None = {} if reusable else None
     for name in steps if len(steps) > 1 else ():
         limited = cast(Any, engine).limited_to({*manifest.signatures} - {*steps} | {name})
         count = max(limited.step_lengths)

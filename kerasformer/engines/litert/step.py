@@ -120,6 +120,8 @@ class LiteRTStep:
         self.capacity = manifest.capacity or max(int(decode.inputs[name].shape[2]) for name in self._cache_names)
         caches = [decode.inputs[name] for name in self._cache_names]
         self._margin = min((info.margin for info in caches if info.margin is not None), default=self.capacity)
+        self._recurrent = frozenset(decode.named(Kind.RECURRENT))
+        self.rewinds = not self._recurrent
         self.vocab_size = int(decode.outputs[logits].shape[-1])
         self.input_vocab_size = manifest.info.input_vocab_size(self.vocab_size)
         self._encoders = by_length(manifest, Role.ENCODE, needed=self.is_encoder_decoder)
@@ -264,7 +266,7 @@ class LiteRTStep:
             arrays = {name: np.array(values, np.int64) for name, values in numbers.items()}
             for number, row in enumerate(rows):
                 for name, held in row.caches.items():
-                    arrays[f"{number}.{name}"] = self._engine.content(held)[:, :, : row.position]
+                    arrays[f"{number}.{name}"] = self._engine.content(held)[:, :, : self._used(name, row.position)]
             for number, row in enumerate(texts if self.is_encoder_decoder else []):
                 arrays[f"{number}.mask"] = np.asarray(row.encoder_mask)
                 for name, held in row.cross.items():
@@ -298,7 +300,12 @@ class LiteRTStep:
         for name, held in caches.items():
             info = self._all[self._decode_name].inputs[name]
             _, heads, slots, size = (int(dimension) for dimension in info.shape)
-            self._engine.fill(held, saved.array(f"{number}.{name}", (1, heads, min(count, slots), size), info.dtype))
+            used = min(self._used(name, count), slots)
+            self._engine.fill(held, saved.array(f"{number}.{name}", (1, heads, used, size), info.dtype))
+
+    def _used(self, name: str, count: int) -> int:
+        """Returns the number of entries of a cache, along its third axis, that `count` tokens have at most."""
+        return int(self._all[self._decode_name].inputs[name].shape[2]) if name in self._recurrent else count
 
     def set_adapter(self, adapter: Adapter | None) -> None:
         """Runs the model with an adapter, or without; see `AdaptableEngine.set_adapter`."""
@@ -353,6 +360,8 @@ class LiteRTStep:
             tokens = np.full((1, size), self._pad, np.int32)
             tokens[0, : len(part)] = part
             slots = np.arange(row.position, row.position + size, dtype=np.int32)
+            if self._recurrent:
+                slots[len(part) :] = -1
             # Padding must not exceed a short cache either: it would be shifted over earlier tokens.
             name = next(name for reach, name in self._prefills[size].items() if row.position + size <= reach)
             self._run(name, _by_name(self._all[name], {Kind.IDS: tokens, Kind.SLOTS: slots}), row.caches)
@@ -454,7 +463,7 @@ class LiteRTStep:
         new = self._row(row.cross, row.encoder_mask, row.encoded)
         new.position, new.steps = row.position, row.steps
         for name, source in row.caches.items():
-            self._engine.copy(source, new.caches[name], row.position)
+            self._engine.copy(source, new.caches[name], self._used(name, row.position))
         return new
 
 

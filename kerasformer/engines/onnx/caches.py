@@ -64,6 +64,8 @@ class Caches(Protocol):
 class ShiftingStates:
     """States `(B, H, S, D)` with the last `S` slots of a text in its order, and 0 before it; never modified.
 
+    Beside them, states without slots, from which no token is discarded.
+
     Attributes:
         session: Session of the decoder, in whose signature their inputs have a `margin`.
         arrays: States by input name.

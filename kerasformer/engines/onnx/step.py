@@ -170,9 +170,10 @@ class OnnxStep:
             self._decoder.signature.named(*kinds) for kinds in (CACHES, CROSS_CACHES)
         )
         caches = [self._decoder.signature.inputs[name] for name in self._cache_names]
-        # The tokens of a step can be discarded.
+        # The tokens of a step can be discarded, unless a model can discard none.
         self._margin = min((info.margin for info in caches if info.margin is not None), default=self.capacity)
-        self.step_lengths = tuple(range(1, min(self._margin, self.capacity) + 1))
+        self.rewinds = self._margin > 0
+        self.step_lengths = tuple(range(1, min(self._margin or self.capacity, self.capacity) + 1))
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> _State:
         """Processes the prompts; see `Step.start`."""

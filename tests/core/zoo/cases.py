@@ -103,6 +103,15 @@ LLAMA = {
     "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
 LLAMA_DERIVED = frozenset({"head_dim", "num_key_value_heads"})
+# The norm of each head of a Gated DeltaNet amplifies rounding where its output is small; a large epsilon limits this.
+QWEN35 = {
+    **LLAMA, "num_hidden_layers": 4, "rms_norm_eps": 0.1, "head_dim": 16, "linear_conv_kernel_dim": 3,
+    "linear_key_head_dim": 11, "linear_value_head_dim": 6, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "full_attention_interval": 3,
+    "rope_parameters": {
+        "rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.25, "mrope_interleaved": True,
+        "mrope_section": [1, 1, 0],
+    },
+}  # fmt: skip
 # Texts of the tests are longer than the window.
 GEMMA3 = {
     "vocab_size": 97, "hidden_size": 36, "intermediate_size": 44, "num_hidden_layers": 3, "num_attention_heads": 6,
@@ -1019,6 +1028,21 @@ CASES = (
             **LFM2, "hidden_size": 30, "num_attention_heads": 5, "num_key_value_heads": 1, "num_hidden_layers": 2,
             "intermediate_size": 44, "block_auto_adjust_ff_dim": False, "tie_word_embeddings": False,
             "layer_types": ["conv", "full_attention"],
+        },
+        only=("text-generation",),
+    ),
+    of("qwen3_5_text", QWEN35, derived=frozenset({"full_attention_interval"})),
+    Case(
+        "qwen3_5_text-layers",
+        "qwen3_5_text",
+        {
+            **QWEN35, "hidden_size": 30, "num_attention_heads": 5, "num_key_value_heads": 1, "attention_bias": True,
+            "linear_num_value_heads": 3, "linear_num_key_heads": 3, "linear_key_head_dim": 4,
+            "linear_value_head_dim": 7, "linear_conv_kernel_dim": 2, "tie_word_embeddings": True,
+            "layer_types": ["full_attention", "linear_attention", "full_attention"], "initializer_range": 0.03,
+            "attention_dropout": 0.11, "num_hidden_layers": 3,
+            "rope_parameters": {"rope_type": "linear", "rope_theta": 500.0, "factor": 3.0,
+                                "partial_rotary_factor": 0.5, "mrope_section": [1, 1, 0]},
         },
         only=("text-generation",),
     ),
