@@ -1,7 +1,7 @@
 """Qwen3.5: Qwen3 with Gated DeltaNet in place of the attention of most layers, and with gates in the others.
 
-It is the text part of Qwen3.5; images are not read. A Gated DeltaNet keeps a matrix for each head, however long the text
-is, instead of keys and values.
+This is the part that reads texts; images are not read. Instead of keys and values, a Gated DeltaNet keeps a matrix for
+each head, whose size does not depend on the length of the text.
 
 Derived from: `qwen3`.
 Paper: Yang et al. 2024, "Gated Delta Networks: Improving Mamba2 with Delta Rule", arXiv:2412.06464. Reference:
@@ -124,7 +124,7 @@ class Qwen35Text(GatedDecoder):
         names = {"input": "in_proj_qkv", "gate": "in_proj_z", "rate": "in_proj_b", "decay": "in_proj_a"}
         rows = [row for pair in names.items() for row in dense(*pair, bias=False)]
         rows += [*dense("output", "out_proj", bias=False), *norm("norm", "norm", bias=False)]
-        rows += [Row(("decay_scale",), "A_log"), Row(("decay_bias",), "dt_bias")]
+        rows += [Row(("decay_log",), "A_log"), Row(("decay_bias",), "dt_bias")]
         rows.append(Row(("kernel",), "conv1d.weight", layout=Convolution(config.kernel_size)))
         return nested(rows, "delta_net/", "linear_attn.")
 

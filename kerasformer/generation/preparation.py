@@ -213,8 +213,8 @@ def _drafter(step: Step, config: GenerationConfig, controls: Controls) -> Drafte
         )
     if refused := [each for each in (step, controls.assistant) if each is not None and not can_rewind(each)]:
         raise GenerationError(
-            "Prompt lookup and assistants discard tokens that were guessed wrongly, which a model with a recurrent state "
-            f"cannot. Expected: a model and an assistant without one. Received: {_described(refused[0])} with one"
+            "Prompt lookup and assistants discard tokens that were guessed wrongly, which a model with a recurrent "
+            f"state cannot. Expected: a model and an assistant without one. Received: {_described(refused[0])} with one"
         )
     if controls.assistant is None:
         return PromptLookup(config.max_matching_ngram_size)

@@ -5,9 +5,9 @@ and updates them by the methods of `LayerCache`, which do not depend on the kind
 number of slots, which are overwritten from an index on (LiteRT and XLA reuse its buffer). `GrowingCache` appends new
 tokens (portable ONNX). `FixedCache` is complete and accepts no tokens (cross attention to an encoded text).
 `RollingCache` is for layers that read only the last tokens and is little longer than their window; `cache_of_slots`
-chooses between it and `StaticCache`. `ShiftingCache` has the same content in the order of the text. `RecurrentCache` adds
-states without an axis of tokens to one of these. `RowCaches` has a cache for each row of a batch. The tensors of a cache
-with `CacheScales` are int8.
+chooses between it and `StaticCache`. `ShiftingCache` has the same content in the order of the text. `RecurrentCache` is
+one of these with states that have no axis of tokens. `RowCaches` has a cache for each row of a batch. The tensors of a
+cache with `CacheScales` are int8.
 """
 
 from __future__ import annotations
@@ -128,14 +128,16 @@ class LayerCache(Protocol):
 
     @property
     def states(self) -> tuple[Tensor, ...]:
-        """States without an axis of tokens, `(B, H, K, V)`, after the earlier tokens; 0 before the text."""
-        return ()
+        """States without an axis of tokens, `(B, H, K, V)`, after the earlier tokens; 0 before the text.
+
+        Raises:
+            InputError: the cache has none, see `CacheSpec.opened`.
+        """
+        raise InputError(f"The layer has states. Expected: a cache of CacheSpec.opened. Received: {self!r:.100}")
 
     def with_states(self, *states: Tensor) -> LayerCache:
         """Returns the cache with other states, those after the tokens that were added."""
-        raise InputError(
-            f"A cache without states was passed. Expected: one of CacheSpec.opened. Received: {self!r:.100}"
-        )
+        ...
 
     def key_slots(self, length: int | Tensor) -> Tensor | None:
         """Returns the slots `(S,)` of the keys that new tokens attend to; `None` for those of the visibility."""
@@ -476,14 +478,14 @@ class RecurrentCache(LayerCache):
     def update(self, *entries: Tensor) -> tuple[tuple[Tensor, ...], RecurrentCache]:
         """See `LayerCache.update`."""
         tensors, cache = self.entries.update(*entries)
-        return tensors, replace(self, entries=cache)
+        return tensors, replace(self, entries=cache, content=self.states)
 
     def attend(
         self, attention: Attend, query: Tensor, key: Tensor | None, value: Tensor | None, bias: Tensor | None
     ) -> tuple[Tensor, Tensor | None, RecurrentCache]:
         """See `LayerCache.attend`."""
         context, weights, cache = self.entries.attend(attention, query, key, value, bias)
-        return context, weights, replace(self, entries=cache)
+        return context, weights, replace(self, entries=cache, content=self.states)
 
 
 @dataclass(frozen=True)

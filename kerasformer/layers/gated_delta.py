@@ -91,7 +91,7 @@ class GatedDeltaNet(Configured, Composite):
         self.output_dense = self._dense(hidden_dim, "output")
         self.kernel: Tensor = None
         self.decay_bias: Tensor = None
-        self.decay_scale: Tensor = None
+        self.decay_log: Tensor = None
 
     def _dense(self, units: int, name: str) -> Dense:
         initializer = keras.initializers.get(keras.initializers.serialize(self.kernel_initializer))
@@ -113,7 +113,7 @@ class GatedDeltaNet(Configured, Composite):
         self.kernel = self.add_weight(shape=shape, initializer=self.kernel_initializer, name="kernel")
         # Logarithm of the largest decay in a step of size 1, as in the reference.
         rates = keras.initializers.RandomUniform(-4.6, 2.8)
-        self.decay_scale = self.add_weight(shape=(self.num_heads,), initializer=rates, name="decay_scale")
+        self.decay_log = self.add_weight(shape=(self.num_heads,), initializer=rates, name="decay_log")
         self.decay_bias = self.add_weight(shape=(self.num_heads,), initializer="ones", name="decay_bias")
 
     def call(
@@ -136,7 +136,7 @@ class GatedDeltaNet(Configured, Composite):
         joined = ops.cast(activation(self.activation)(joined), "float32")
         keys = self.num_key_heads * self.key_dim
         query, key, value = joined[..., :keys], joined[..., keys : 2 * keys], joined[..., 2 * keys :]
-        scale, bias = (ops.cast(ops.convert_to_tensor(each), "float32") for each in (self.decay_scale, self.decay_bias))
+        scale, bias = (ops.cast(ops.convert_to_tensor(each), "float32") for each in (self.decay_log, self.decay_bias))
         decay = -ops.exp(scale) * ops.softplus(ops.cast(self.decay(x), "float32") + bias)
         rate = ops.sigmoid(ops.cast(self.rate(x), "float32"))
         if cache is None:

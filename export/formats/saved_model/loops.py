@@ -97,7 +97,11 @@ class Loop:
             return index + 1, tf.concat([ids, token[:, None]], axis=1), lengths, ended, results
 
         variables = (0, initial.tokens, tf.zeros(batch, tf.int32), tf.zeros(batch, tf.bool), initial.caches)
-        caches = {name: tf.TensorShape([None, t.shape[1], None, t.shape[3]]) for name, t in initial.caches.items()}
+        sizes = {name: self.step.inputs[name].shape for name in initial.caches}
+        caches = {
+            name: tf.TensorShape([size if isinstance(size, int) else None for size in shape])
+            for name, shape in sizes.items()
+        }
         row = tf.TensorShape([None])
         shapes = (tf.TensorShape([]), tf.TensorShape([None, None]), row, row, caches)
         _, ids, lengths, _, _ = tf.while_loop(condition, step, variables, shapes)

@@ -38,7 +38,7 @@ from kerasformer.export.formats.saved_model.loops import InitialState, Loop
 from kerasformer.export.graph.functions import Function, Infos, forward
 from kerasformer.export.graph.tracing import shared
 from kerasformer.export.job import ExportJob
-from kerasformer.layers import CacheSpec, FixedCache, GrowingCache, Visibility
+from kerasformer.layers import CacheSpec, FixedCache, GrowingCache, LayerCache, Visibility
 from kerasformer.layers.tensor import Tensor
 
 _BATCH, _LENGTH, _PAST, _TOTAL, _ENCODED = (
@@ -89,18 +89,25 @@ def _specs(job: ExportJob, cross: bool) -> list[CacheSpec]:
 def _names(job: ExportJob, cross: bool = False) -> list[tuple[str, ...]]:
     """Returns the names of the tensors of each layer's cache."""
     specs = enumerate(_specs(job, cross))
-    return [static_caches(layer, cross=cross, tensors=spec.tensors) for layer, spec in specs]
+    return [static_caches(layer, cross=cross, tensors=spec.names) for layer, spec in specs]
 
 
 def _caches(job: ExportJob, length: str, cross: bool = False) -> Infos:
     """Describes the tensors of all layers' caches by name."""
-    infos = (TensorInfo(spec.shape(_BATCH, length), "float32") for spec in _specs(job, cross))
-    return {name: info for names, info in zip(_names(job, cross), infos, strict=True) for name in names}
+    infos: Infos = {}
+    for names, spec in zip(_names(job, cross), _specs(job, cross), strict=True):
+        margins = [None] * len(spec.tensors) + [0] * len(spec.states)
+        for name, shape, margin in zip(names, spec.shapes(_BATCH, length), margins, strict=True):
+            infos[name] = TensorInfo(shape, "float32", margin=margin)
+    return infos
 
 
-def _layer_caches(job: ExportJob, inputs: dict[str, Tensor], cross: bool = False) -> list[tuple[Tensor, ...]]:
-    """Collects the tensors of each layer's cache from named tensors."""
-    return [tuple(inputs[name] for name in names) for names in _names(job, cross)]
+def _layer_caches(
+    job: ExportJob, inputs: dict[str, Tensor], make: Callable[[tuple[Tensor, ...]], LayerCache], cross: bool = False
+) -> list[LayerCache]:
+    """Creates the cache of each layer from named tensors."""
+    layers = zip(_specs(job, cross), _names(job, cross), strict=True)
+    return [spec.opened([inputs[name] for name in names], make) for spec, names in layers]
 
 
 def _named_caches(job: ExportJob, caches: Sequence[Any], cross: bool = False) -> dict[str, Tensor]:
@@ -122,7 +129,7 @@ def _step(job: ExportJob) -> Function:
         count, total = ops.shape(tokens)[1], ops.shape(attention_mask)[1]
         positions = ops.maximum(ops.cumsum(attention_mask, axis=1) - 1, 0)[:, total - count :]
         visibility = Visibility.of_text(count, attention_mask, causal=True, key_length=total, positions=positions)
-        caches = [GrowingCache(tensors) for tensors in _layer_caches(job, past)]
+        caches = _layer_caches(job, past, GrowingCache)
         scores, new = job.model.decode(tokens, visibility, caches)
         return {LOGITS: scores, **_named_caches(job, new)}
 
@@ -158,8 +165,8 @@ def _step_with_memory(job: ExportJob) -> Function:
     """Returns the function by which a decoder that attends to encoded texts reads tokens."""
 
     def call(tokens: Tensor, encoder_mask: Tensor, **past: Tensor) -> dict[str, Tensor]:
-        caches = [GrowingCache(tensors) for tensors in _layer_caches(job, past)]
-        cross = [FixedCache(tensors) for tensors in _layer_caches(job, past, cross=True)]
+        caches: Sequence[Any] = _layer_caches(job, past, GrowingCache)
+        cross = _layer_caches(job, past, FixedCache, cross=True)
         count, before = ops.shape(tokens)[1], ops.shape(caches[0].key)[2]
         visibility = Visibility.of_text(count, causal=True, key_length=before + count)
         scores, new, _ = job.model.decode(tokens, visibility, caches, encoder_mask, cross)
@@ -194,8 +201,9 @@ def _initial_state_with_memory(job: ExportJob, encode: Function, inputs: dict[st
 
 def _empty(job: ExportJob, ids: Tensor) -> dict[str, Tensor]:
     """Returns caches of length 0."""
-    shapes = job.model.cache_shapes(ops.shape(ids)[0], 0)
-    return {name: ops.zeros(shape) for names, shape in zip(_names(job), shapes, strict=True) for name in names}
+    layers = zip(_names(job), _specs(job, cross=False), strict=True)
+    shapes = ((names, spec.shapes(ops.shape(ids)[0], 0)) for names, spec in layers)
+    return {name: ops.zeros(shape) for names, of in shapes for name, shape in zip(names, of, strict=True)}
 
 
 def _loop(job: ExportJob, start: Callable[[dict[str, Tensor]], InitialState], step: Function) -> Loop:

@@ -199,8 +199,8 @@ def tflite_functions(
     if not model.rewinds:
         if signatures.verify_lengths:
             raise InputError(
-                "verify_lengths checks guesses, of which wrong ones are discarded. A model with a recurrent state cannot "
-                f"discard tokens. Received: verify_lengths={signatures.verify_lengths}. Remove verify_lengths"
+                "verify_lengths checks guesses, of which wrong ones are discarded. A model with a recurrent state "
+                f"cannot discard tokens. Received: verify_lengths={signatures.verify_lengths}. Remove verify_lengths"
             )
         signatures = replace(signatures, verify_lengths=())
     sizes = signatures.sizes

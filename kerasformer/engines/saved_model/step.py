@@ -25,6 +25,7 @@ from kerasformer.bundle.interface import (
     LOGITS,
     PREFILL,
     TOKENS,
+    Kind,
 )
 from kerasformer.engines.arrays import check_discarded, check_length, prompt_arrays, row_indices, step_tokens
 from kerasformer.engines.protocols import check_capacity, read_by_start
@@ -79,6 +80,8 @@ class SavedModelStep:
         self.vocab_size = int(decode.outputs[LOGITS].shape[-1])
         self.input_vocab_size = manifest.info.input_vocab_size(self.vocab_size)
         self._caches = decode.named(*CACHES)
+        self._recurrent = frozenset(decode.named(Kind.RECURRENT))
+        self.rewinds = not self._recurrent
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> _State:
         """Processes the prompts; see `Step.start`."""
@@ -102,7 +105,7 @@ class SavedModelStep:
         others = state.memory or {ATTENTION_MASK: mask}
         results = self._loaded.call(DECODE, {TOKENS: ids, **others, **state.caches})
         logits = results.pop(LOGITS).numpy()
-        return logits, _State(results, mask, state.memory, state.steps + ids.shape[1])
+        return logits, _State(results, mask, state.memory, (state.steps + ids.shape[1]) * self.rewinds)
 
     def reorder(self, state: _State, rows: np.ndarray) -> _State:
         """Selects rows; see `Step.reorder`."""
@@ -117,15 +120,21 @@ class SavedModelStep:
     def rewind(self, state: _State, count: int) -> _State:
         """Removes the last tokens; see `Step.rewind`."""
         check_discarded(count, state.steps)
-        length = state.mask.shape[1] - count
-        caches = {name: tensor[:, :, :length] for name, tensor in state.caches.items()}
-        return replace(state, caches=caches, mask=state.mask[:, :length], steps=state.steps - count)
+        return replace(self._cut(state, state.mask.shape[1] - count), steps=state.steps - count)
 
     def resume(self, state: _State, length: int, tokens: np.ndarray) -> _State:
         """Keeps the first tokens of a text and processes others after them; see `ResumableStep.resume`."""
-        caches = {name: tensor[:, :, :length] for name, tensor in state.caches.items()}
-        kept = replace(state, caches=caches, mask=state.mask[:, :length], steps=0)
+        if self._recurrent:
+            check_discarded(state.mask.shape[1] - length, 0)
+        kept = replace(self._cut(state, length), steps=0)
         return replace(self.step(tokens[None], kept)[1], steps=0) if len(tokens) else kept
+
+    def _cut(self, state: _State, length: int) -> _State:
+        """Returns a state with the first tokens alone."""
+        caches = {
+            name: tensor if name in self._recurrent else tensor[:, :, :length] for name, tensor in state.caches.items()
+        }
+        return replace(state, caches=caches, mask=state.mask[:, :length])
 
     def save(self, state: _State) -> SavedState:
         """Copies a state; see `ResumableStep.save`."""
@@ -143,8 +152,7 @@ class SavedModelStep:
         inputs = self._loaded.signature(DECODE).inputs
         caches, memory = {}, {}
         for name in self._caches:
-            _, heads, _, size = inputs[name].shape
-            caches[name] = saved.array(name, (batch, int(heads), length, int(size)), "float32")
+            caches[name] = saved.array(name, self._shape(name, batch, length), "float32")
         if self.is_encoder_decoder:
             memory[ENCODER_MASK] = saved.integers(ENCODER_MASK, (batch, None), 0, 1).astype(np.int32)
         width = memory[ENCODER_MASK].shape[1] if memory else 0
@@ -185,8 +193,12 @@ class SavedModelStep:
 
     def _empty(self, name: str, batch: int) -> np.ndarray:
         """Returns a cache without slots."""
-        _, heads, _, size = self._loaded.signature(DECODE).inputs[name].shape
-        return np.zeros((batch, int(heads), 0, int(size)), np.float32)
+        return np.zeros(self._shape(name, batch, 0), np.float32)
+
+    def _shape(self, name: str, batch: int, length: int) -> tuple[int, ...]:
+        """Returns the shape of a cache after `length` tokens."""
+        _, heads, slots, size = self._loaded.signature(DECODE).inputs[name].shape
+        return batch, int(heads), int(slots) if name in self._recurrent else length, int(size)
 
 
 def _take(tensor: tf.Tensor, rows: np.ndarray) -> tf.Tensor:

@@ -83,7 +83,7 @@ def check_tokens(it: Loaded, settings: GenerationSettings) -> None:
 
 
 def check_cache(it: Loaded) -> float:
-    """Checks that steps with the cache have the logits of the whole text, also after a fork and a reorder, and a rewind.
+    """Checks that steps with the cache have the logits of the whole text, also after a rewind, a fork and a reorder.
 
     A model with a recurrent state refuses to rewind.
     """

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kerasformer import bundle
-from kerasformer.engines import SavedState
+from kerasformer.engines import SavedState, can_rewind
 from kerasformer.engines.onnx import OnnxStep
 from kerasformer.errors import CapacityError, InputError, SourceError
 from kerasformer.models.keras_engine import KerasStep
@@ -31,12 +31,12 @@ def saved() -> SavedState:
 @pytest.mark.parametrize("lengths", [[3], [7, 3, 1]], ids=str)
 def test_a_restored_state_continues_bit_for_bit(subject: Subject, lengths: list[int], tmp_path: Path) -> None:
     step = subject.step
-    for count in subject.row.lengths:
+    for count in subject.lengths:
         state, tokens = subject.started(lengths, 9)
         _, state = step.step(tokens[:, :count], state)
         if len(lengths) > 1:
             state = step.reorder(state, np.array([2, 0, 0]))
-        state = step.rewind(state, 1)
+        state = step.rewind(state, 1) if can_rewind(step) else state
         copy = step.save(state)
         after, state = step.step(tokens[:, count : 2 * count], state)
         last, _ = step.step(tokens[:, :1], state)  # changes the buffers from which the copy was made
@@ -45,6 +45,8 @@ def test_a_restored_state_continues_bit_for_bit(subject: Subject, lengths: list[
             received, restored = step.step(tokens[:, count : 2 * count], restored)
             np.testing.assert_array_equal(received, after)
             np.testing.assert_array_equal(step.step(tokens[:, :1], restored)[0], last)
+        if not can_rewind(step):
+            continue
         # Discarded tokens are those of the state that was saved.
         rewound, _ = step.step(tokens[:, :1], step.rewind(step.restore(copy), count - 1))
         expected, _ = step.step(tokens[:, :1], step.rewind(step.fork(step.restore(copy)), count - 1))
@@ -68,7 +70,7 @@ def test_a_restored_text_is_resumed(subject: Subject) -> None:
         pytest.skip("prefixes are those of decoders")
     ids = np.random.default_rng(5).integers(2, VOCAB, (1, 20), "int32")
     first = step.start(ids[:, :12], np.ones((1, 12), np.int32))
-    copy = step.save(step.step(ids[:, 11:12], first)[1])
+    copy = step.save(step.step(ids[:, 11:12], first)[1] if can_rewind(step) else first)
     expected, _ = step.step(ids[:, -1:], step.resume(step.restore(copy), 11, ids[0, 11:-1]))
     received, _ = step.step(ids[:, -1:], step.resume(step.restore(copy), 11, ids[0, 11:-1]))
     np.testing.assert_array_equal(received, expected)

@@ -28,6 +28,10 @@ TINY: dict[str, dict[str, Any]] = {
         **ENCODER, "num_layers": 3, "num_key_value_heads": 1, "intermediate_dim": 60, "multiple_of": 8,
         "convolution_size": 4, "layer_types": ["conv", "full_attention", "conv"],
     },
+    "qwen3_5_text": {
+        **ENCODER, "num_layers": 3, "num_key_value_heads": 1, "head_dim": 8, "kernel_size": 3, "key_dim": 6,
+        "value_dim": 5, "num_key_heads": 2, "num_value_heads": 4, "full_every": 2, "epsilon": 0.1,
+    },
     "bloom": {"hidden_dim": 36, "num_layers": 2, "num_heads": 6},
     "big_bird": {**ENCODER, "max_length": 64, "block_size": 4, "num_random_blocks": 1, "sep_token_id": 2},
     "longformer": {

@@ -106,7 +106,8 @@ LLAMA_DERIVED = frozenset({"head_dim", "num_key_value_heads"})
 # The norm of each head of a Gated DeltaNet amplifies rounding where its output is small; a large epsilon limits this.
 QWEN35 = {
     **LLAMA, "num_hidden_layers": 4, "rms_norm_eps": 0.1, "head_dim": 16, "linear_conv_kernel_dim": 3,
-    "linear_key_head_dim": 11, "linear_value_head_dim": 6, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "full_attention_interval": 3,
+    "linear_key_head_dim": 11, "linear_value_head_dim": 6, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+    "full_attention_interval": 3,
     "rope_parameters": {
         "rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.25, "mrope_interleaved": True,
         "mrope_section": [1, 1, 0],
