@@ -45,7 +45,7 @@ class Qwen35TextConfig(GatedDecoderConfig):
     model_type = "qwen3_5_text"
     text_part_of = "qwen3_5"
     rotated_share = 0.25
-    required = {"attn_output_gate": (True,), "mamba_ssm_dtype": ("float32",)}
+    required = {"attn_output_gate": (True,), "mamba_ssm_dtype": ("float32",), "mlp_only_layers": ([],)}
     # Layers that predict several tokens at once, which are not read.
     ignored = frozenset({"mtp_num_hidden_layers", "mtp_use_dedicated_embeddings"})
 

@@ -60,7 +60,7 @@ class Kind(StrEnum):
     POSITIONS = "positions"
     """Positions of the tokens in their texts, `(B, T)`."""
     SLOTS = "slots"
-    """Slots of the cache that the tokens are written to. In a model with a `RECURRENT` state, padding has the slot -1."""
+    """Slots of the cache that the tokens are written to. If there is a `RECURRENT` state, padding has the slot -1."""
     MEMORY = "memory"
     """Hidden states of an encoded text, `(B, M, E)`."""
     MEMORY_MASK = "memory_mask"

@@ -250,6 +250,21 @@ def test_steps_of_several_tokens_equal_single_steps(subject: Subject, filled: in
         subject.near(np.concatenate([together, following], axis=1), expected)
 
 
+def test_prompts_of_any_length_have_the_state_of_their_tokens(subject: Subject) -> None:
+    """Also those that are read in parts, of which the last one may have padding."""
+    step = subject.step
+    if step.is_encoder_decoder:
+        pytest.skip("its decoder reads no prompt")
+    ids = np.random.default_rng(7).integers(2, VOCAB, (1, 24), "int32")
+    for length in (2, 4, 8, 9, 13, 24):
+        start = step.start(ids[:, :1], np.ones((1, 1), np.int32))
+        expected, _ = subject.singly(ids[:, :length], start)
+        received, _ = step.step(
+            ids[:, length - 1 : length], step.start(ids[:, :length], np.ones((1, length), np.int32))
+        )
+        subject.near(received, expected[:, -1:])
+
+
 def test_separate_texts_share_steps(subject: Subject) -> None:
     """Texts of different lengths: each has the logits that it has alone, to the bit."""
     step = subject.step

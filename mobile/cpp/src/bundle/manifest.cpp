@@ -108,6 +108,11 @@ Manifest Manifest::Read(const std::string& folder) {
       if (!content["files"].Has(file)) {
         throw BundleError(kName + ": signatures." + name + ".file must be one of files. Received: " + file);
       }
+      if (const TensorInfo* recurrent = manifest.signatures.back().Input("recurrent")) {
+        throw BundleError("a model with recurrent states cannot run here. Expected: one that keeps keys, values and the last inputs " +
+                          std::string("of convolutions alone. Received: ") + recurrent->name + " in signatures." + name +
+                          ". Run the bundle with Python");
+      }
     }
     CheckFiles(folder, content["files"], manifest.signatures);
     return manifest;

@@ -78,6 +78,14 @@ public final class ModelBundle: @unchecked Sendable {
             throw BundleError(
                 "\(manifest): signatures.\(field.name).file must be one of files. Received: \(repr(field.value["file"])) in \(folder.path)")
         }
+        for field in content["signatures"].fields {
+            for input in field.value["inputs"].fields where input.value.text("kind") == "recurrent" {
+                throw BundleError(
+                    "A model with recurrent states cannot run here. Expected: one that keeps keys, values and the last inputs of "
+                        + "convolutions alone. Received: \(input.name) in signatures.\(field.name) of \(folder.path). Run the bundle "
+                        + "with Python")
+            }
+        }
     }
 
     func has(_ name: String) -> Bool { files.has(name) }

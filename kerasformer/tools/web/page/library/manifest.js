@@ -90,6 +90,13 @@ export async function readManifest(bytes) {
     if (!(file in content.files)) {
       throw new BundleError(`${MANIFEST}: signatures.${name}.file must be one of files. Received: ${file}`);
     }
+    const [recurrent] = inputsOf(/** @type {Signature} */ (signature), "recurrent");
+    if (recurrent) {
+      throw new BundleError(
+        "a model with recurrent states cannot run here. Expected: one that keeps keys, values and the last inputs of " +
+          `convolutions alone. Received: ${recurrent} in signatures.${name}. Run the bundle with Python`,
+      );
+    }
   }
   return content;
 }

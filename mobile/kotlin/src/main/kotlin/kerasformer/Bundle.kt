@@ -111,6 +111,13 @@ class Bundle private constructor(val folder: File, internal val content: JsonObj
                 if (file !in content.child("files").orEmpty()) {
                     throw BundleError("$MANIFEST: signatures.$name.file must be one of files. Received: ${repr(file)} in $folder")
                 }
+                val inputs = signature.asObject()?.child("inputs").orEmpty()
+                inputs.entries.find { it.value.asObject()?.text("kind") == "recurrent" }?.let {
+                    throw BundleError(
+                        "A model with recurrent states cannot run here. Expected: one that keeps keys, values and the last inputs of " +
+                            "convolutions alone. Received: ${it.key} in signatures.$name of $folder. Run the bundle with Python",
+                    )
+                }
             }
         }
 
