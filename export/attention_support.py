@@ -25,12 +25,14 @@ class AttentionSupport:
             the whole text (`dynamic` and `longrope`) match Keras only up to the original length.
         caches_may_differ: Whether the caches of different layers may differ in the number and size of heads.
         states: Whether layers may keep something else of earlier tokens than keys and values.
+        recurrent: Whether layers may have states without an axis of tokens.
     """
 
     features: frozenset[str] = FEATURES
     reads_whole_prompts: bool = True
     caches_may_differ: bool = True
     states: bool = True
+    recurrent: bool = True
 
 
 def check_attention(job: ExportJob, name: str, support: AttentionSupport) -> None:
@@ -58,13 +60,14 @@ def check_attention(job: ExportJob, name: str, support: AttentionSupport) -> Non
     if not job.model.generates:
         return
     specs = job.model.cache_specs()
-    others = {index: spec.tensors for index, spec in enumerate(specs) if not spec.attends}
-    if others and not support.states:
+    others = {index: spec.names for index, spec in enumerate(specs) if not spec.attends or spec.states}
+    refused = not support.states or not (support.recurrent or job.model.rewinds)
+    if others and refused:
         index, tensors = next(iter(others.items()))
+        kept = "has no recurrent states" if support.states else "passes only keys and values from one step to the next"
         raise ExportError(
-            f"{name} passes only keys and values from one step to the next. Received: {', '.join(tensors)} of "
-            f"{len(others)} layers, the first of which is layer {index}. Remove target: this package runs the plain "
-            "bundle"
+            f"{name} {kept}. Received: {', '.join(tensors)} of {len(others)} layers, the first of which is layer "
+            f"{index}. Remove target: this package runs the plain bundle"
         )
     sizes = sorted({(spec.num_heads, spec.size) for spec in specs})
     if len(sizes) > 1 and not support.caches_may_differ:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kerasformer.bundle import Manifest, Role
 from kerasformer.errors import ExportError
+from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.job import ExportJob
 from kerasformer.export.targets.base import Target, refuse_signatures
@@ -26,6 +27,7 @@ class LitertWeb(Target):
     name = "litert-web"
     summary = "LiteRT.js: browsers"
     format = "tflite"
+    attention = AttentionSupport(recurrent=False)
     reads_tokenizer = True
     further_outputs = True
     app_files = ("tokenizer.json", "tokenizer_config.json")

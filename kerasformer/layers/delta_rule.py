@@ -59,16 +59,16 @@ def _chunked(inputs: tuple[Tensor, ...], state: Tensor, length: int | Tensor, si
     query, key, value, decay, rate = chunks
     lower = np.tril(np.ones((size, size), "float32"))
     total = ops.matmul(lower, decay)
-    # Decay from each token to each later one; the other pairs are 0, and must not overflow.
-    between = ops.exp(ops.minimum(total - ops.transpose(total, (0, 1, 3, 2)), 0.0)) * lower
-    keys = ops.transpose(key, (0, 1, 3, 2))
+    keys, between = ops.transpose(key, (0, 1, 3, 2)), lower
     written, read = rate * value, rate * ops.exp(total) * key
     if size > 1:
+        # Decay from each token to each later one; the other pairs are 0, and must not overflow.
+        between = ops.exp(ops.minimum(total - ops.transpose(total, (0, 1, 3, 2)), 0.0)) * lower
         # What a token replaces depends on what the earlier ones of its chunk wrote: a triangular system of equations.
         solved = _inverse(rate * ops.matmul(key, keys) * between * np.tril(lower, -1), size)
         written, read = ops.matmul(solved, written), ops.matmul(solved, read)
-    last = total[:, :, -1:]
-    keys, kept = keys * ops.transpose(ops.exp(last - total), (0, 1, 3, 2)), ops.exp(last)
+        keys = keys * ops.transpose(ops.exp(total[:, :, -1:] - total), (0, 1, 3, 2))
+    kept = ops.exp(total[:, :, -1:])
 
     def after(state: Tensor, chunk: tuple[Tensor, ...]) -> Tensor:
         written, read, keys, kept = chunk

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Unpack
 
 import keras
+import numpy as np
 from keras import ops
 
 from kerasformer.errors import InputError
@@ -160,12 +161,12 @@ class GatedDeltaNet(Configured, Composite):
     def _heads(self, x: Tensor) -> Tensor:
         """Splits queries or keys `(B, T, G * K)` into heads of length 1, one for each value head, `(B, H, T, K)`."""
         heads = split_heads(x, self.key_dim)
-        heads = heads * ops.rsqrt(ops.sum(ops.square(heads), axis=-1, keepdims=True) + 1e-6)
-        return (
-            heads
-            if self.num_heads == self.num_key_heads
-            else ops.repeat(heads, self.num_heads // self.num_key_heads, axis=1)
-        )
+        # The sum of squares plus 1e-6, by a mean: from a sum, TFLite would make an operator without the epsilon.
+        mean = ops.mean(ops.square(heads), axis=-1, keepdims=True) + 1e-6 / self.key_dim
+        heads = heads * ops.rsqrt(mean) * self.key_dim**-0.5
+        if self.num_heads == self.num_key_heads:
+            return heads
+        return ops.take(heads, np.repeat(np.arange(self.num_key_heads), self.num_heads // self.num_key_heads), axis=1)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Maps `(B, T, E)` to itself."""

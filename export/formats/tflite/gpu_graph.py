@@ -301,12 +301,12 @@ class _Rewriting:
         if kind == "CUMSUM":
             one, axis = self._largest(operands[0]), int(self._value(operands[1]))
             return None if one is None else one * self.shapes[operands[0]][axis]
-        if kind not in ("ADD", "MUL"):
+        if kind not in ("ADD", "MUL", "MAXIMUM"):
             return None
         first, second = map(self._largest, operands)
         if first is None or second is None:
             return None
-        return first + second if kind == "ADD" else first * second
+        return {"ADD": first + second, "MUL": first * second, "MAXIMUM": max(first, second)}[kind]
 
     def _is_exchanged(self, first: int, second: int, result: int) -> bool:
         """Returns whether the delegate takes the first of two operands for the second one."""

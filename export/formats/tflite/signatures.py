@@ -390,10 +390,11 @@ def _step_call(model: CausalLM, own: _Caches, rows: int, cache_length: int | Non
 
         caches = own.opened(inputs, rows, cache)
         slots = ops.reshape(input_pos, (rows, -1))
-        # Padding, which other caches overwrite, must not change a recurrent state.
-        real = None if model.rewinds or tokens.shape[1] == 1 else ops.cast(slots >= 0, "int32")
-        keys = ops.arange(reach, dtype="int32")
-        visibility = Visibility(causal=True, query_slots=slots, key_slots=keys, query_mask=real)
+        visibility = Visibility(causal=True, query_slots=slots, key_slots=ops.arange(reach, dtype="int32"))
+        if not model.rewinds and tokens.shape[1] != 1:
+            # Padding, which other caches overwrite, must not change a recurrent state. A table has no position -1.
+            real, positions = ops.cast(slots >= 0, "int32"), ops.maximum(slots, 0)
+            visibility = replace(visibility, query_mask=real, positions=positions)
         scores, new = model.decode(tokens, visibility, caches)
         return {**own.named(new), LOGITS: scores}
 

@@ -58,6 +58,7 @@ class DescribedDecoder(keras.Model):
     max_answer_length = None
     attention_specs = PretrainedModel.attention_specs
     cache_shapes = CausalLM.cache_shapes
+    rewinds = CausalLM.rewinds
 
     def __init__(
         self,
