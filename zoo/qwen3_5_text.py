@@ -1,11 +1,10 @@
 """Qwen3.5: Qwen3 with Gated DeltaNet in place of the attention of most layers, and with gates in the others.
 
-This is the part that reads texts; images are not read. Instead of keys and values, a Gated DeltaNet keeps a matrix for
-each head, whose size does not depend on the length of the text.
+Images are not read. Instead of keys and values, a Gated DeltaNet keeps a matrix of fixed size for each head.
 
 Derived from: `qwen3`.
-Paper: Yang et al. 2024, "Gated Delta Networks: Improving Mamba2 with Delta Rule", arXiv:2412.06464. Reference:
-`transformers.models.qwen3_5`.
+Paper: Yang et al. 2024, "Gated Delta Networks: Improving Mamba2 with Delta Rule", arXiv:2412.06464.
+Reference: `transformers.models.qwen3_5`.
 """
 
 from __future__ import annotations
@@ -89,9 +88,9 @@ class Qwen35Text(GatedDecoder):
     def make_attention(self, index: int) -> keras.layers.Layer:
         """Creates the attention of a layer, or the Gated DeltaNet in its place."""
         config = self.config
-        shared = {"kernel_initializer": self.initializer}
         if config.layer_types[index] == FULL:
-            options = {"dropout": config.attention_dropout, **shared, **self.attention_options(index)}
+            options = {"dropout": config.attention_dropout, "kernel_initializer": self.initializer}
+            options |= self.attention_options(index)
             return GatedAttention(config.num_heads, config.hidden_dim, name="attention", **options)
         return GatedDeltaNet(
             config.hidden_dim,
@@ -102,8 +101,8 @@ class Qwen35Text(GatedDecoder):
             kernel_size=config.kernel_size,
             activation=config.hidden_act,
             epsilon=config.epsilon,
+            kernel_initializer=self.initializer,
             name="delta_net",
-            **shared,
         )
 
     def attention_options(self, index: int) -> LayerArguments:

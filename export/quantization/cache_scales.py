@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -45,8 +46,8 @@ def measure_cache_scales(
 
     def read(inputs: dict[str, Tensor]) -> list[list[Tensor]]:
         tokens = inputs["input_ids"]
-        empty = (tuple(ops.zeros(spec.shape(1, 0)) for _ in spec.tensors) for spec in specs)
-        caches = [GrowingCache(tensors, causal=True) for tensors in empty]
+        grows = partial(GrowingCache, causal=True)
+        caches = [spec.opened([ops.zeros(shape) for shape in spec.shapes(1, 0)], grows) for spec in specs]
         _, filled = model.decode_states(tokens, Visibility.of_text(ops.shape(tokens)[1], causal=True), caches)
         of_attention = (cast(GrowingCache, cache).tensors for cache, has in zip(filled, has_keys, strict=True) if has)
         return [[ops.max(ops.abs(x), axis=(0, 2)) for x in pair] for pair in of_attention]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from keras import ops
@@ -136,8 +136,8 @@ class LayerCache(Protocol):
         raise InputError(f"The layer has states. Expected: a cache of CacheSpec.opened. Received: {self!r:.100}")
 
     def with_states(self, *states: Tensor) -> LayerCache:
-        """Returns the cache with other states, those after the tokens that were added."""
-        ...
+        """Returns the cache with other states, those after the tokens that were added; raises as `states`."""
+        raise InputError(f"The layer has states. Expected: a cache of CacheSpec.opened. Received: {self!r:.100}")
 
     def key_slots(self, length: int | Tensor) -> Tensor | None:
         """Returns the slots `(S,)` of the keys that new tokens attend to; `None` for those of the visibility."""
@@ -430,17 +430,17 @@ class RecurrentCache(LayerCache):
     """Cache of a layer that also has states without an axis of tokens, see `CacheSpec.states`.
 
     Attributes:
-        entries: Cache of what has an axis of tokens.
+        entries: `LayerCache` of what has an axis of tokens.
         content: Content of the states, which is undefined before a text if the slots of `entries` are.
     """
 
-    entries: LayerCache
+    entries: Any
     content: tuple[Tensor, ...]
 
     @property
     def complete(self) -> bool:
         """See `LayerCache.complete`."""
-        return self.entries.complete
+        return bool(self.entries.complete)
 
     @property
     def scales(self) -> CacheScales | None:

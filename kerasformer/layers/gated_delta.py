@@ -140,6 +140,7 @@ class GatedDeltaNet(Configured, Composite):
         scale, bias = (ops.cast(ops.convert_to_tensor(each), "float32") for each in (self.decay_log, self.decay_bias))
         decay = -ops.exp(scale) * ops.softplus(ops.cast(self.decay(x), "float32") + bias)
         rate = ops.sigmoid(ops.cast(self.rate(x), "float32"))
+        decay, rate = (ops.transpose(without_padding(each, real), (0, 2, 1)) for each in (decay, rate))
         if cache is None:
             state = ops.zeros((batch, self.num_heads, self.key_dim, self.head_dim), "float32")
         else:
@@ -148,7 +149,8 @@ class GatedDeltaNet(Configured, Composite):
             self._heads(query) * self.key_dim**-0.5,
             self._heads(key),
             split_heads(value, self.head_dim),
-            *(ops.transpose(without_padding(each, real), (0, 2, 1)) for each in (decay, rate)),
+            decay,
+            rate,
             state,
         )
         if cache is not None:

@@ -15,6 +15,7 @@ from kerasformer.layers import (
     ElementwiseAffine,
     Embedding,
     FeedForward,
+    GatedDeltaNet,
     GlobalMultiHeadAttention,
     HeadNormalization,
     LayerNormalization,
@@ -68,6 +69,9 @@ def description(part: Part) -> Description:
         return "Relative positions", ("read by all attention",), "position"
     if isinstance(layer, ShortConvolution):
         return "Short convolution", (f"{layer.kernel_size} tokens, two gates",), "mixer"
+    if isinstance(layer, GatedDeltaNet):
+        heads = f"{layer.num_heads} heads, {layer.key_dim} × {layer.head_dim} each"
+        return "Gated DeltaNet", (heads, f"after a convolution of {layer.kernel_size} tokens"), "mixer"
     if isinstance(layer, LMHead):
         details = ["tied to the token table"] if layer.tied else []
         details += [f"scores of {layer.vocab_size:,} tokens"]
