@@ -41,6 +41,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "gpt_neox": {"rope": {"rope_theta": 10000.0, "partial_rotary_factor": 0.5}},
     "gptj": {"rotary_dim": 4},
     "marian": {"decoder_start_token_id": 0},
+    "qwen3_5_text": {
+        "rope": {"rope_theta": 10000.0, "partial_rotary_factor": 0.67},
+        "kernel_size": 3,
+        "key_dim": 5,
+        "value_dim": 4,
+        "num_key_heads": 1,
+        "num_value_heads": 2,
+    },
 }
 """Further settings of single architectures."""
 SEVERAL_HEADS = ("bert", "gpt2", "t5")
