@@ -515,7 +515,7 @@ class RowCaches:
 
     def with_states(self, *states: Tensor) -> RowCaches:
         """See `LayerCache.with_states`."""
-        rows = (row.with_states(*(_row(x, index) for x in states)) for index, row in enumerate(self.rows))
+        rows = (row.with_states(*(row_of(x, index) for x in states)) for index, row in enumerate(self.rows))
         return RowCaches(tuple(rows))
 
     def key_slots(self, length: int | Tensor) -> Tensor | None:
