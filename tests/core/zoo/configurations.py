@@ -23,7 +23,7 @@ from kerasformer.models.gated_encoder_decoder import PairedConfig
 
 Row = dict[str, Any]
 
-SCALED = ("intermediate_dim", "decoder_intermediate_dim", "inner_dim", "token_dim")
+SCALED = ("embedding_dim", "intermediate_dim", "decoder_intermediate_dim", "inner_dim", "token_dim")
 """Sizes that are reduced with the hidden size."""
 
 
@@ -150,6 +150,8 @@ def reduced_part(content: JsonObject, kind: Any) -> JsonObject:
     sizes_of_parts = {positions: 41 + offset} if positions else {names["head_dim"]: 8}
     if decoder := names.get("num_decoder_layers"):
         sizes_of_parts[decoder] = max(layers * content[decoder] // content[names["num_layers"]], 1)
+    if content.get("query_pre_attn_scalar") == content.get("head_dim"):
+        distances["query_pre_attn_scalar"] = distances["head_dim"]
     tokens = [(name, value) for name, value in content.items() if name.endswith("_token_id")]
     vocabularies = [name for name in ("decoder_vocab_size",) if name in content]
     sizes = {
