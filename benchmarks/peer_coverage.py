@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 from benchmarks import installed_package
 from benchmarks.peer_exporters import HEADS, PEERS, compare
@@ -84,7 +85,7 @@ def task_of(row: Row) -> str:
 
 
 def kinds() -> list[Kind]:
-    """Returns the kinds of configurations, each architecture once before the second kind of any.
+    """Returns the kinds of configurations: one of each architecture, then the others, those of most checkpoints first.
 
     A configuration with `auto_map`, whose model is code in the repository of the checkpoint, belongs to none.
     """
@@ -93,12 +94,9 @@ def kinds() -> list[Kind]:
         if "auto_map" not in row["config"]:
             task = "" if "refused" in row else task_of(row)
             found.setdefault(_key(row, task), Kind(row, task)).members.append(name)
-    seen: Counter[str] = Counter()
-    order = []
-    for position, kind in enumerate(found.values()):
-        order.append((seen[model_type(kind.row)], position, kind))
-        seen[model_type(kind.row)] += 1
-    return [kind for *_, kind in sorted(order, key=lambda entry: entry[:2])]
+    first = {model_type(kind.row): kind for kind in reversed(found.values())}
+    others = [kind for kind in found.values() if kind is not first[model_type(kind.row)]]
+    return [*reversed(first.values()), *sorted(others, key=lambda kind: -len(kind.members))]
 
 
 def _key(row: Row, task: str) -> str:
@@ -111,7 +109,7 @@ def _key(row: Row, task: str) -> str:
     sizes = {name for name, value in shown.items() if isinstance(value, int) and not isinstance(value, bool)}
     relations = {name: shown[name] in (config.hidden_dim, config.num_heads) for name in _RELATIVE if name in sizes}
     others = {name: value for name, value in shown.items() if name not in sizes}
-    return json.dumps([model_type(row), task, others, relations], default=str)
+    return json.dumps([model_type(row), task, others, relations, row.get("tensors")], default=str)
 
 
 def write_case(kind: Kind, folder: Path) -> None:
@@ -119,6 +117,9 @@ def write_case(kind: Kind, folder: Path) -> None:
     folder.mkdir(parents=True)
     reference, content = _known(kind) if kind.task else _unknown(kind.row)
     reference.save_pretrained(folder)
+    if further := kind.row.get("tensors"):
+        file = folder / "model.safetensors"
+        save_file({**load_file(file), **{name: torch.ones(1) for name in further}}, file, {"format": "pt"})
     labels = {key: getattr(reference.config, key) for key in ("id2label", "label2id")}
     content = {**content, **labels, "architectures": [type(reference).__name__], "model_type": model_type(kind.row)}
     content = {key: value for key, value in content.items() if key not in ("dtype", "torch_dtype")}
@@ -175,7 +176,10 @@ def _write_answers(reference: transformers.PreTrainedModel, folder: Path) -> Non
 def measure(folder: Path, task: str) -> dict[str, Any]:
     """Returns the errors of this package: of Keras against PyTorch, and of each format against Keras, as verified."""
     inputs, expected = ({**np.load(folder / f"{name}.npz")} for name in ("inputs", "outputs"))
-    model = zoo.load(folder, task)
+    try:
+        model = zoo.load(folder, task)
+    except KerasformerError as error:
+        return {"message": f"{type(error).__name__}: {error}"}
     known = {name: value.astype("int32") for name, value in inputs.items() if name in model.input_names}
     outputs = {name: np.asarray(value) for name, value in model.named(model(known)).items()}
     result = compare(inputs, outputs, expected)

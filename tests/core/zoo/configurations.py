@@ -4,7 +4,8 @@
 at most a billion parameters, the most used first, with their downloads in 30 days. Its rows with a `config` have one of
 their own, from the page `source`, or a copy of it there. A row `like` another one has the layers of that
 configuration, with `changes`; `source` is then its model card. Those of the other rows are in `checkpoints.json`. A
-row that is `refused` has a configuration that the zoo does not support.
+row that is `refused` has a configuration that the zoo does not support; `tensors` are those of its file that are not
+tensors of its architecture.
 """
 
 from __future__ import annotations
