@@ -20,6 +20,7 @@ from kerasformer.bundle import tested
 from kerasformer.bundle.architectures import FILE, Architecture, lineages
 from kerasformer.models.registry import describe, zoo_modules
 from kerasformer.tools.viz import draw_family_tree
+from tests.core.zoo import coverage
 
 COMMAND = "python -m tests.core.zoo.table --write"
 ROOT = Path(__file__).parents[3]
@@ -29,6 +30,7 @@ PICTURES = {
     ROOT / "docs" / "pictures" / f"models{name}.svg": narrow for name, narrow in {"": False, "-narrow": True}.items()
 }
 _BEGIN, _END = f"<!-- from the zoo: {COMMAND} -->", "<!-- end -->"
+_COVERAGE = f"<!-- from benchmarks/peer_coverage.json: {COMMAND} -->"
 _IN_WORDS = {tasks.SENTENCE_SIMILARITY, "text-ranking", "zero-shot-classification"}
 """Tasks that the page assigns to models by those that the table lists."""
 
@@ -47,10 +49,6 @@ def table(members: Iterable[Architecture]) -> str:
 
 def section(text: str, members: Iterable[Architecture]) -> str:
     """Returns a page with its table of models updated."""
-    before, _, rest = text.partition(_BEGIN)
-    _, end, after = rest.partition(_END)
-    if not end:
-        raise ValueError(f"{PAGE} must have the lines {_BEGIN} and {_END}")
     usual: dict[str, str] = {}
     lines = [["`model_type`", "model", "more (+) or fewer (−) tasks", "tested checkpoints"], ["---"] * 4]
     for branch, lineage in lineages(members).items():
@@ -58,17 +56,16 @@ def section(text: str, members: Iterable[Architecture]) -> str:
         lines += [_cells(member, usual[branch]) for member, _ in lineage]
     tasks_of_branches = [f"- {branch}: {names}" for branch, names in usual.items()]
     rows = (f"| {' | '.join(line)} |" for line in lines)
-    return "\n".join(
-        [
-            before + _BEGIN,
-            "Tasks of a branch:",
-            "",
-            *tasks_of_branches,
-            "",
-            *rows,
-            _END + after,
-        ]
-    )
+    return _replaced(text, _BEGIN, "\n".join(["Tasks of a branch:", "", *tasks_of_branches, "", *rows]))
+
+
+def _replaced(text: str, begin: str, part: str) -> str:
+    """Returns a page with another part after a line."""
+    before, _, rest = text.partition(begin)
+    _, end, after = rest.partition(_END)
+    if not end:
+        raise ValueError(f"{PAGE} must have the lines {begin} and {_END}")
+    return f"{before}{begin}\n{part}\n{end}{after}"
 
 
 def _cells(architecture: Architecture, usual: str) -> list[str]:
@@ -103,7 +100,10 @@ def outdated() -> dict[Path, str]:
     """Returns the new content of each file that is out of date; of the pictures, only the lines are compared."""
     known = architectures()
     page = PAGE.read_text(encoding="utf-8")
-    texts = {TABLE: table(known.values()), PAGE: section(page, known.values())}
+    texts = {
+        TABLE: table(known.values()),
+        PAGE: _replaced(section(page, known.values()), _COVERAGE, coverage.section()),
+    }
     changed = {path: text for path, text in texts.items() if not path.exists() or path.read_text("utf-8") != text}
     for path, narrow in PICTURES.items():
         drawn = picture(known, narrow)
