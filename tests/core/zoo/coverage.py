@@ -91,7 +91,11 @@ def _summary(results: dict[str, Any], figures: dict[str, Any]) -> str:
         right = sum(error is not None and error <= LIMIT for error in errors)
         versions = ", ".join(f"{name} {number}" for name, number in results["versions"][peer].items())
         lines.append(f"| {peer} | {versions} | {len(errors)} | {right} |")
-    return "\n".join([f"{loads} of the hundred load. Measured on {results['date']}:", "", *lines])
+    refused = {name for name in rows if "message" in results["checkpoints"].get(name, {})}
+    tried = {name for name, row in rows.items() if OURS in figures.get(name, {}) or "auto_map" in row["config"]}
+    open_rows = len(rows.keys() - refused - tried)
+    rest = f" {open_rows} are not measured yet, and have no figures." if open_rows else ""
+    return "\n".join([f"{loads} of the hundred load.{rest} Measured on {results['date']}:", "", *lines])
 
 
 def _about(name: str, row: Row, checkpoint: dict[str, Any]) -> list[str]:
