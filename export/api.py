@@ -30,6 +30,7 @@ from kerasformer.engines.fidelity.references import CHATS, DEFAULT_TEXTS
 from kerasformer.errors import ExportError, InputError
 from kerasformer.export.attention_support import check_attention
 from kerasformer.export.builder import BundleBuilder
+from kerasformer.export.calibrated_job import calibrated, calibration_passages, measures_ranges
 from kerasformer.export.card.credits import Credits
 from kerasformer.export.card.model_card import write_card
 from kerasformer.export.child_process import export_in_child
@@ -42,19 +43,10 @@ from kerasformer.export.job import ExportJob
 from kerasformer.export.options import resolve_options, uses_calibration
 from kerasformer.export.progress_report import progress_reporter
 from kerasformer.export.quantization.cache_scales import measure_cache_scales
-from kerasformer.export.quantization.calibration import calibrate
-from kerasformer.export.quantization.layouts import calibrated_kernels
-from kerasformer.export.quantization.learned_rounding import MAX_LEARNING_TEXTS, learn_rounding, learning_windows
-from kerasformer.export.quantization.mixed_bits import four_bits, mixed, mixes, rounding_losses
-from kerasformer.export.quantization.model_matrices import matrices
+from kerasformer.export.quantization.learned_rounding import MAX_LEARNING_TEXTS, learning_windows
+from kerasformer.export.quantization.mixed_bits import mixes
 from kerasformer.export.quantization.rotation import adapted, rotated, rotates
-from kerasformer.export.quantization.sample_inputs import (
-    MAX_TEXTS,
-    Passages,
-    described_texts,
-    passages,
-    read_texts,
-)
+from kerasformer.export.quantization.sample_inputs import MAX_TEXTS, Passages, described_texts, read_texts
 from kerasformer.export.quantization.stored_levels import keep_levels
 from kerasformer.export.references import Attentions, keras_quality, record, record_attention
 from kerasformer.export.targets import TARGETS, find_target
@@ -143,7 +135,7 @@ def export(
         runtime.check(job)
         if recipe.rounding == "distilled":
             learning_windows(job.model, job.calibration)  # what is wrong with the texts is said before minutes pass
-        measures = _measures_ranges(job) or _rotates(job) or job.cache_dtype == INT8_CACHES
+        measures = measures_ranges(job) or _rotates(job) or job.cache_dtype == INT8_CACHES
         if job.calibration is not None and not measures:
             raise InputError(
                 f"Calibration has no effect on quantize={recipe.name!r} for a model that generates text: its "
@@ -199,7 +191,7 @@ def _write_all(builder: BundleBuilder) -> Manifest:
     bundle.write_references(folder, answers | quality)
     attentions = _attentions(builder, answers)
     # Before a rotation, so that functions that were compiled for the answers continue the texts of calibration, too.
-    read = _passages(builder) if _measures_ranges(job) else None
+    read = calibration_passages(builder) if measures_ranges(job) else None
     with rotated(cast(CausalLM, job.model), keep=not job.owned) if _rotates(job) else nullcontext():
         recipe, fidelity = _write(builder, read)
     for expected in attentions:
@@ -239,7 +231,7 @@ def _write(builder: BundleBuilder, read: Passages | None) -> tuple[JsonObject, F
     """Writes and verifies the model files; returns the manifest's entry for the recipe, and the fidelity."""
     job = builder.job
     if read is not None:
-        _calibrate(builder, read)
+        builder.job = calibrated(builder, read)
     kept: JsonObject = {}
     if job.recipe.rounding == "stored":
         recipe, ranges, kept["stored"] = keep_levels(job.model, job.recipe, builder.layout, builder.report)
@@ -248,7 +240,7 @@ def _write(builder: BundleBuilder, read: Passages | None) -> tuple[JsonObject, F
         release_weights(job.model)  # each is read again as it is written
     recipe, fidelity, refused = write_verified(builder)
     entry = recipe.to_dict() | refused | kept
-    if _measures_ranges(replace(job, recipe=recipe)) or job.cache_dtype == INT8_CACHES:
+    if measures_ranges(replace(job, recipe=recipe)) or job.cache_dtype == INT8_CACHES:
         entry["calibration"] = described_texts(job.calibration)
     return entry, fidelity
 
@@ -263,40 +255,6 @@ def _with_cache_scales(job: ExportJob, report: StageProgress) -> ExportJob:
     """Measures the ranges of keys and values on the caller's calibration texts, or on the default ones."""
     texts, progress = read_texts(job.calibration), partial(report, "measure caches")
     return replace(job, cache_scales=measure_cache_scales(cast(CausalLM, job.model), texts, progress))
-
-
-def _measures_ranges(job: ExportJob) -> bool:
-    """Returns whether the files of a model depend on the inputs of its products.
-
-    A model that generates has no scales of inputs: its hidden states are rotated instead, if it has RMS norms.
-    """
-    recipe = job.recipe
-    return recipe.activations == "static" or recipe.compensates or (recipe.scales_inputs and not job.model.generates)
-
-
-def _passages(builder: BundleBuilder) -> Passages:
-    """Returns what the model reads while ranges of activations are measured."""
-    job = builder.job
-    builder.report("calibrate", 0, 0)
-    sampled = job.recipe.compensates and "int4" in job.recipe.integers
-    return passages(job.model, read_texts(job.calibration), sampled)
-
-
-def _calibrate(builder: BundleBuilder, read: Passages) -> None:
-    """Measures the ranges of activations, rounds kernels and chooses the bits of a decoder's matrices."""
-    job, progress, layout = builder.job, partial(builder.report, "calibrate"), builder.layout
-    recipe, losses = job.recipe, None
-    measured = mixes(job.model, recipe)
-    if measured:
-        recipe = four_bits(recipe, matrices(job.model), layout)
-    ranges = calibrate(job.model, read, progress, calibrated_kernels(job.model, recipe, layout))
-    if measured:
-        losses = rounding_losses(cast(CausalLM, job.model), ranges, read, partial(builder.report, "choose bits"))
-        recipe = mixed(job.recipe, matrices(job.model, ranges), layout, losses)
-    if recipe.rounding == "distilled":
-        windows = learning_windows(job.model, job.calibration)
-        ranges = learn_rounding(cast(CausalLM, job.model), recipe, ranges, windows, builder.report)
-    builder.job = replace(job, recipe=recipe, ranges=ranges, losses=losses)
 
 
 def _with_tokenizer(model: PretrainedModel | str | Path, options: ExportOptions) -> PretrainedModel:

@@ -11,7 +11,7 @@ import pytest
 from kerasformer import bundle
 from kerasformer.bundle.recipes import RECIPES, Recipe
 from kerasformer.engines.litert.engine import open_engine
-from kerasformer.export import api, export
+from kerasformer.export import calibrated_job, export
 from kerasformer.export.formats.tflite.convert import write_tflite
 from kerasformer.export.formats.tflite.signatures import tflite_functions
 from kerasformer.export.graph.variable_names import below_model
@@ -100,7 +100,7 @@ def test_rounding_is_finer(model, tmp_path, monkeypatch, kind):
         return {path: replace(found, channels=None) for path, found in calibrate(*arguments).items()}
 
     scaled = error("scaled")
-    monkeypatch.setattr(api, "calibrate", without_channels)
+    monkeypatch.setattr(calibrated_job, "calibrate", without_channels)
     assert scaled < 0.95 * error("plain")
 
 

@@ -12,7 +12,7 @@ import pytest
 from kerasformer import zoo
 from kerasformer.bundle.recipes import RECIPES, Recipe
 from kerasformer.errors import ExportError, InputError
-from kerasformer.export import api
+from kerasformer.export import calibrated_job
 from kerasformer.export.graph.variable_names import below_model
 from kerasformer.export.quantization import learned_rounding
 from kerasformer.export.quantization.calibration import Calibration
@@ -72,13 +72,13 @@ def test_files_have_what_was_learned(
 ) -> None:
     """Which lower the divergence on held-out windows, by a share and to a number of nats."""
     calls: list[tuple[Recipe, Calibration, Calibration, np.ndarray]] = []
-    learn_rounding, stages = api.learn_rounding, []
+    learn_rounding, stages = calibrated_job.learn_rounding, []
 
     def recorded(model: Any, recipe: Recipe, first: Calibration, windows: np.ndarray, report: Any) -> Calibration:
         calls.append((recipe, first, learn_rounding(model, recipe, first, windows, report), windows))
         return calls[0][2]
 
-    monkeypatch.setattr(api, "learn_rounding", recorded)
+    monkeypatch.setattr(calibrated_job, "learn_rounding", recorded)
     monkeypatch.setattr(learned_rounding, "_FEWEST", 1024)
     monkeypatch.setattr(learned_rounding, "_WAY", way)
     monkeypatch.setattr(learned_rounding, "_OF_SCALES", 1.0)  # there are few steps
