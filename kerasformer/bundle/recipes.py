@@ -283,7 +283,7 @@ RECIPES = {
             max_divergence=0.1,
             max_divergence_p99=0.75,
             sensitive="int8",
-            budget=1.11,
+            budget=1.19,
         ),
         replace(_INT4, name="int4_distilled", rounding="distilled"),
         replace(_INT4, name="int4_channel", channelwise=True, budget=None),
@@ -357,8 +357,7 @@ WHEN = {
     "int8_weights": "A quarter of the size, with activations in float32: for models that lose too much with `int8`.",
     "int8_static": "For accelerators that support only integers. Calibrate it with your own texts.",
     "int4": "An eighth of the size or slightly more. Compare it on your own texts before you ship it.",
-    "int4_mixed": "As int4, with eight bits for more of the matrices that lose most: a tenth to a fifth larger, and "
-    "more faithful.",
+    "int4_mixed": "As int4, with eight bits for the matrices that lose most: a fifth larger, and more faithful.",
     "int4_distilled": "As int4, with rounding that is learned from your texts: as small and fast, and more faithful.",
     "int4_channel": "As int4, with one scale for each channel: for accelerators that do not support blocks.",
     "stored": "The levels of a quantized checkpoint, such as a GGUF file, without a second rounding where the format "

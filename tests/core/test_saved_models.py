@@ -80,6 +80,10 @@ ALONE: dict[str, tuple[keras.layers.Layer, Arrays]] = {
     ),
     "short convolution": (layers.ShortConvolution(12, 3), {"x": np.ones((2, 3, 12), "float32")}),
     "gated delta net": (layers.GatedDeltaNet(12, 4, 2, 3, 5, 3), {"x": np.ones((2, 3, 12), "float32")}),
+    "gated attention": (
+        layers.GatedAttention(2, 12),
+        {"query": np.random.default_rng(2).normal(size=(2, 3, 12)).astype("float32")},
+    ),
     "feed-forward head": (layers.FeedForwardHead(2, 12, 20), {"x": np.ones((2, 3, 12), "float32")}),
     "output": (
         layers.LMHead(11, tied=False, use_bias=True, scale=0.5, softcap=3.0),
