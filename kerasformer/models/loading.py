@@ -34,6 +34,7 @@ from kerasformer.models.sentence_settings import SentenceSettings, cross_encoder
 from kerasformer.models.task_models import CausalClassification
 from kerasformer.models.variables import forget_sources, sampled_values
 from kerasformer.models.variants import variant_of
+from kerasformer.models.weight_table import head_tensors
 from kerasformer.models.weights import build_within_memory, load_weights
 from kerasformer.process import quiet_runtimes
 from kerasformer.tokenization import Tokenizer, has_tokenizer
@@ -227,7 +228,7 @@ def _load(
         if subfolders := {row.tensor.rpartition("/")[0] for row in model.head_rows()} - {""}:
             further = [name for name in sorted(subfolders) if (folder / name).exists()]
             file = JoinedTensors({"": file, **{name: open_tensors(folder / name) for name in further}})
-        heads = all_head_tensors(classes_by_task) | {row.tensor for row in model.head_rows()}
+        heads = all_head_tensors(classes_by_task) | head_tensors(model.head_rows())
         names = model.backbone.checkpoint_names()
         try:
             fresh = load_weights(model, file, names, heads, request.new, keep_dtype=keep_dtype)

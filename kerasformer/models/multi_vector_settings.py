@@ -1,8 +1,8 @@
-"""Settings of models that compute a vector of each token of a text, in the files of three libraries.
+"""Settings of models that compute a vector of each token of a text, in the files of four libraries.
 
-They are folders of sentence-transformers (`MultiVectorEncoder`) and of PyLate (`ColBERT`), and those of BGE-M3, which
-have `sparse_linear.pt` and `colbert_linear.pt` beside an encoder. Every key is mapped, ignored because it does not
-affect the vectors, or refused.
+They are folders of sentence-transformers (`MultiVectorEncoder`) and of PyLate (`ColBERT`), those of ColBERT itself
+(`HF_ColBERT`), which have `artifact.metadata`, and those of BGE-M3, which have `sparse_linear.pt` and
+`colbert_linear.pt` beside an encoder. Every key is mapped, ignored because it does not affect the vectors, or refused.
 
 Reference: `MultiVectorEncoder`, `MultiVectorMask` and `Transformer` of sentence-transformers, which also reads folders
 of PyLate; `EncoderOnlyEmbedderM3Model` of FlagEmbedding.
@@ -43,7 +43,8 @@ from kerasformer.models.sentence_settings import (
 )
 from kerasformer.models.weight_table import Row, dense
 
-_MODEL, _PYLATE = "MultiVectorEncoder", "ColBERT"
+_MODEL, _PYLATE, _COLBERT = "MultiVectorEncoder", "ColBERT", "HF_ColBERT"
+_METADATA = "artifact.metadata"
 _VECTORS, _WEIGHTS = "colbert_linear.pt", "sparse_linear.pt"
 _TOKENS = {"module_input_name": ("token_embeddings",), "module_output_name": ("token_embeddings", None)}
 _EXPANSION = {
@@ -122,6 +123,8 @@ class MultiVectorSettings(TextSettings):
             return cls._of_unified(folder, hidden_dim)
         if not is_multi_vector_model(folder):
             return None
+        if _is_colbert(folder):
+            return cls._of_colbert(json_object(_METADATA, file_content(folder, _METADATA) or {}))
         return cls.from_files(partial(file_content, folder), hidden_dim)
 
     @classmethod
@@ -141,6 +144,25 @@ class MultiVectorSettings(TextSettings):
             unified=True,
             similarity="meanmaxsim",
             **dense_settings.texts(),
+        )
+
+    @classmethod
+    def _of_colbert(cls, metadata: JsonMapping) -> Self:
+        """Returns the settings of a folder of ColBERT, of whose training this file tells, too; they become PyLate's."""
+        expect(_METADATA, "similarity", metadata.get("similarity"), ("cosine", None))
+        marks = metadata.get("query_token_id") or "[unused0]", metadata.get("doc_token_id") or "[unused1]"
+        masked = metadata.get("mask_punctuation", True)
+        check(f"{_METADATA}: mask_punctuation", masked, BOOLEAN, error=UnsupportedConfigError)
+        size = check(f"{_METADATA}: dim", metadata.get("dim") or 128, integer(1), error=UnsupportedConfigError)
+        return cls(
+            (Projection(size, None, False),),
+            prefix_tokens=True,
+            prompts={"query": f"{marks[0]} ", "document": f"{marks[1]} "},
+            document_length=metadata.get("doc_maxlen"),
+            expansion="fixed",
+            expansion_length=metadata.get("query_maxlen") or 32,
+            attends=metadata.get("attend_to_mask_tokens") or False,
+            skiplist=tuple(string.punctuation) if masked else (),
         )
 
     @classmethod
@@ -214,11 +236,15 @@ class MultiVectorSettings(TextSettings):
                 for layer, file in pairs
                 for variable, tensor, transpose in parts
             ]
-        return [
+        rows = [
             row
             for index, step in enumerate(self.projections)
             for row in dense(f"projection_{index}", f"{index + 1}_Dense/linear", bias=step.use_bias)
         ]
+        # The tensor of ColBERT lies beside those of the encoder.
+        return (
+            [replace(row, preferred="linear.weight") for row in rows] if self.prefix_tokens and len(rows) == 1 else rows
+        )
 
     def to_files(self, hidden_dim: int) -> JsonObject:
         """Returns the contents of the JSON files, in the form of the library that the settings are from."""
@@ -286,9 +312,16 @@ def is_unified_model(folder: Path) -> bool:
 
 
 def is_multi_vector_model(folder: Path) -> bool:
-    """Whether a folder contains a model of sentence-transformers or PyLate for vectors of tokens."""
+    """Whether a folder contains a model of sentence-transformers, PyLate or ColBERT for vectors of tokens."""
+    if _is_colbert(folder):
+        return True
     settings = file_content(folder, SETTINGS) if (folder / MODULES).is_file() else None
     return isinstance(settings, dict) and settings.get("model_type") in (_MODEL, _PYLATE)
+
+
+def _is_colbert(folder: Path) -> bool:
+    config = file_content(folder, "config.json")
+    return isinstance(config, dict) and _COLBERT in (config.get("architectures") or ())
 
 
 def _expansion(content: object) -> JsonObject:

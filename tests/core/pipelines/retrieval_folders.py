@@ -135,6 +135,25 @@ def write_pylate(folder: Path, **settings: Any) -> MultiVectorEncoder:
     return MultiVectorEncoder(str(folder), device="cpu")
 
 
+def write_colbert(folder: Path, **metadata: Any) -> MultiVectorEncoder:
+    """Writes a folder as ColBERT does, with a projection beside the tensors of the encoder, and returns the model."""
+    tiny_text.wordpiece().save(folder)
+    tokenizer = Tokenizer.load(folder)  # a copy, as the other one is shared
+    tokenizer.backend.add_tokens(["[unused0]", "[unused1]"])
+    model = encoder("bert")
+    model.resize_token_embeddings(tokenizer.backend.get_vocab_size())
+    layer = torch.nn.Linear(SIZES["hidden_size"], 8, bias=False)
+    randomize(layer)
+    base(folder, model, tokenizer)
+    tensors = {f"bert.{name}": value.contiguous() for name, value in model.state_dict().items()}
+    save_file({**tensors, "linear.weight": layer.weight.detach()}, folder / "model.safetensors", {"format": "pt"})
+    config = json.loads((folder / "config.json").read_text()) | {"architectures": ["HF_ColBERT"]}
+    (folder / "config.json").write_text(json.dumps(config))
+    known = {"dim": 8, "doc_maxlen": 60, "query_maxlen": 30, "similarity": "cosine", "nway": 64}
+    (folder / "artifact.metadata").write_text(json.dumps(known | metadata))
+    return MultiVectorEncoder(str(folder), device="cpu")
+
+
 class UnifiedModel:
     """The vectors of BGE-M3 by their published formulas, with the encoder of `transformers`; written in plain PyTorch.
 

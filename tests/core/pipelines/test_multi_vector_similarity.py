@@ -24,6 +24,7 @@ from tests import shared
 from tests.core.pipelines.retrieval_folders import (
     MULTI_VECTOR,
     UnifiedModel,
+    write_colbert,
     write_multi_vector,
     write_pylate,
     write_unified,
@@ -42,7 +43,7 @@ KINDS = ("dense", "sparse", "multi_vector")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A function that returns the folder and the reference of a kind."""
     made: dict[str, tuple[Path, Any]] = {}
-    writers = {"pylate": write_pylate, "bge-m3": write_unified}
+    writers = {"pylate": write_pylate, "bge-m3": write_unified, "colbert": write_colbert}
 
     def make(kind: str = "bert") -> tuple[Path, Any]:
         if kind not in made:
@@ -68,7 +69,7 @@ def assert_close(pipe: Any, theirs: MultiVectorEncoder, exact: float = EXACT) ->
     assert [hit["corpus_id"] for hit in pipe.rank(QUERIES[0], TEXTS)] == np.argsort(-similar[0]).tolist()
 
 
-@pytest.mark.parametrize("kind", [*MULTI_VECTOR, "pylate"])
+@pytest.mark.parametrize("kind", [*MULTI_VECTOR, "pylate", "colbert"])
 def test_vectors_are_those_of_sentence_transformers(kind: str, written: Any, tmp_path: Path) -> None:
     folder, theirs = written(kind)
     model = kf.load(folder)
@@ -85,6 +86,14 @@ def test_pylate_without_expansion_and_with_attention(tmp_path: Path) -> None:
     pipe = kf.pipeline(tmp_path / "plain")
     assert_close(pipe, plain)
     assert pipe.embedding.query_length == 30 and "?" in pipe.embedding.skiplist
+    unmasked = {"mask_punctuation": False, "attend_to_mask_tokens": True, "query_maxlen": None}
+    of_colbert = write_colbert(tmp_path / "colbert", **unmasked)
+    pipe = kf.pipeline(tmp_path / "colbert")
+    assert pipe.embedding.expansion_length == 32 and not pipe.embedding.skiplist
+    assert_close(pipe, of_colbert)
+    write_colbert(tmp_path / "distances", similarity="l2")
+    with pytest.raises(UnsupportedConfigError, match="similarity='cosine'.*Received: similarity='l2'"):
+        kf.load(tmp_path / "distances")
     attending = write_pylate(tmp_path / "attending", attend_to_expansion_tokens=True)
     pipe = kf.pipeline(tmp_path / "attending")
     assert "expansion_mask" not in pipe.info.input_names
