@@ -29,7 +29,6 @@ from kerasformer.export.graph.functions import Function
 from kerasformer.export.job import ExportJob
 from kerasformer.export.progress_report import WRITE_WEIGHTS
 from kerasformer.export.quantization.layouts import Layout
-from kerasformer.export.quantization.mixed_bits import mixed
 from kerasformer.export.quantization.model_matrices import matrices
 from kerasformer.export.quantization.simulation import Simulation
 from kerasformer.export.targets import Target
@@ -91,13 +90,6 @@ class BundleBuilder:
     def layout(self) -> Layout:
         """How the format stores matrices."""
         return self.format.layout(self.job.profile, self.job.opset)
-
-    def resolved(self, recipe: Recipe) -> Recipe:
-        """Returns a recipe with an entry for each matrix of the model that does not have the bits of its kind."""
-        job = self.job
-        if job.losses is not None and recipe.budget is not None:
-            return mixed(recipe, matrices(job.model, job.ranges), self.layout, job.losses)
-        return recipe.resolved(variable.path for variable in job.model.variables)
 
     def write(self, recipe: Recipe) -> int:
         """Writes the model files and returns their total size in bytes."""

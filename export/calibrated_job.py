@@ -45,7 +45,7 @@ def calibrated(builder: BundleBuilder, read: Passages) -> ExportJob:
         read: Result of `calibration_passages`.
     """
     job, progress, layout = builder.job, partial(builder.report, "calibrate"), builder.layout
-    recipe, losses = job.recipe, None
+    recipe = job.recipe
     measured = mixes(job.model, recipe)
     if measured:
         recipe = four_bits(recipe, matrices(job.model), layout)
@@ -56,4 +56,4 @@ def calibrated(builder: BundleBuilder, read: Passages) -> ExportJob:
     if recipe.rounding == "distilled":
         windows = learning_windows(job.model, job.calibration)
         ranges = learn_rounding(cast(CausalLM, job.model), recipe, ranges, windows, builder.report)
-    return replace(job, recipe=recipe, ranges=ranges, losses=losses)
+    return replace(job, recipe=recipe, ranges=ranges)

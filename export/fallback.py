@@ -32,7 +32,7 @@ def write_verified(builder: BundleBuilder) -> tuple[Recipe, Fidelity, JsonObject
         refused = {recipe.name: error.with_traceback(None)}  # its frames hold the engine
     for other in filter(builder.supports, fallbacks(recipe)):
         other = replace(other, rounding=recipe.rounding) if other.integers else other  # kernels are rounded already
-        other = builder.resolved(other)
+        other = other.resolved(variable.path for variable in builder.job.model.variables)
         builder.report(f"try {other.name}", 0, 0)
         try:
             builder.write(other)

@@ -5,7 +5,7 @@ Called by whatever writes or verifies: every stage of an export reads it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kerasformer.bundle import ModelInfo
@@ -46,7 +46,6 @@ class ExportJob:
         calibration: The caller's texts, on which ranges of activations are measured; `None` for the default ones.
         ranges: Ranges of activations that were measured on them: required for a recipe with static activations; with
             dynamic ones, inputs of products are scaled by them.
-        losses: What rounding each matrix to four bits costs, if the bits are chosen by it; see `mixed_bits`.
         fallback: Whether to fall back to a more faithful recipe.
         num_labels: Largest number of labels of a model that finds spans of named types, in a format of fixed sizes.
     """
@@ -73,6 +72,5 @@ class ExportJob:
     texts: Sequence[Example] | None = None
     calibration: Sequence[str] | None = None
     ranges: Calibration | None = None
-    losses: Mapping[str, float] | None = None
     fallback: bool = False
     num_labels: int = MOST_LABELS

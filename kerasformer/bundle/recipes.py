@@ -62,11 +62,10 @@ class Recipe:
         sensitive: Storage type of the matrices that lose most by rounding, if it is not that of `weights`: those of
             values in attention and of outputs of feed-forward networks, and all matrices in the first and in the last
             sixteenth of a stack of layers, rounded. They become entries of `layers` when the model is known; see
-            `resolved`. For decoders, `budget` takes its place.
+            `resolved`.
         budget: For decoders, the size of all matrices that are quantized, as a share of their size with `weights` and
             `tables`. Those by which the answers change most for each byte get eight bits, and a tied table may get
-            four, as measured on the calibration texts (see `mixed_bits`). `None`: as `weights`, `tables` and
-            `sensitive` say.
+            four, as measured on the calibration texts (see `mixed_bits`). `None`: as the other attributes say.
         min_cosine: Smallest permitted mean cosine similarity of embeddings with those of the Keras model, which decides
             instead of the agreement for models for sentence-similarity.
         rounding: How kernels are rounded to integers. `"nearest"`: each weight for itself. `"calibrated"`: so that the
@@ -283,7 +282,7 @@ RECIPES = {
             max_divergence=0.1,
             max_divergence_p99=0.75,
             sensitive="int8",
-            budget=1.19,
+            budget=None,
         ),
         replace(_INT4, name="int4_distilled", rounding="distilled"),
         replace(_INT4, name="int4_channel", channelwise=True, budget=None),

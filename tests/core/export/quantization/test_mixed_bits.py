@@ -108,11 +108,7 @@ def test_the_costliest_matrices_fit_into_the_budget(layout: str, budget: float) 
 def test_which_models_and_recipes() -> None:
     encoder = zoo.build("bert", "text-classification", hidden_dim=64, num_layers=1, num_heads=4, vocab_size=99)
     model = decoder()
-    assert [name for name, recipe in RECIPES.items() if mixes(model, recipe)] == [
-        "int4",
-        "int4_mixed",
-        "int4_distilled",
-    ]
+    assert [name for name, recipe in RECIPES.items() if mixes(model, recipe)] == ["int4", "int4_distilled"]
     assert not any(mixes(encoder, recipe) for recipe in RECIPES.values())
 
 
