@@ -186,15 +186,22 @@ def _caches(manifest: Manifest, encoded: bool) -> list[TensorInfo]:
 
 
 def _product(caches: list[TensorInfo], length: int | None) -> str:
+    named = {Kind.STATE: "{} other states", Kind.RECURRENT: "{} recurrent states"}
     sizes = Counter(
-        (info.kind == Kind.STATE, info.shape[1], length if info.margin is None else info.shape[2], info.shape[3])
+        (info.kind if info.kind in named else None, info.shape[1], _slots(info, length), info.shape[3])
         for info in caches
     )
     return " + ".join(
-        f"{f'{count} other states' if other else f'{count // 2} layers × 2 (keys, values)'} × {heads} heads × {slots} "
-        f"slots × {size} × 4 bytes"
-        for (other, heads, slots, size), count in sizes.items()
+        f"{f'{count // 2} layers × 2 (keys, values)' if kind is None else named[kind].format(count)} × {heads} heads × "
+        f"{slots} × {size} × 4 bytes"
+        for (kind, heads, slots, size), count in sizes.items()
     )
+
+
+def _slots(info: TensorInfo, length: int | None) -> str:
+    if info.kind == Kind.RECURRENT:
+        return str(info.shape[2])
+    return f"{length if info.margin is None else info.shape[2]} slots"
 
 
 def languages(manifest: Manifest) -> str:
