@@ -110,8 +110,8 @@ def test_what_cannot_be_done_is_refused_by_name(rope, message) -> None:
 
 
 def test_an_unknown_key_is_named() -> None:
-    with pytest.warns(ConfigWarning, match="rope_parameters has unsupported keys.*mrope_section"):
-        LlamaConfig.from_hf({"rope_parameters": {"rope_type": "default", "mrope_section": [1, 2]}})
+    with pytest.warns(ConfigWarning, match="rope_parameters has unsupported keys.*beta_medium"):
+        LlamaConfig.from_hf({"rope_parameters": {"rope_type": "default", "beta_medium": 4}})
 
 
 BY_LAYER: list[tuple[Any, Any, dict[str, Any]]] = [
