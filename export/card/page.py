@@ -186,7 +186,7 @@ def _caches(manifest: Manifest, encoded: bool) -> list[TensorInfo]:
 
 
 def _product(caches: list[TensorInfo], length: int | None) -> str:
-    named = {Kind.STATE: "{} other states", Kind.RECURRENT: "{} recurrent states"}
+    named: dict[str, str] = {Kind.STATE: "{} other states", Kind.RECURRENT: "{} recurrent states"}
     sizes = Counter(
         (info.kind if info.kind in named else None, info.shape[1], _slots(info, length), info.shape[3])
         for info in caches
