@@ -308,8 +308,8 @@ MUTANTS: dict[str, tuple[Mutant, ...]] = {
         Mutant(
             "litert-copy-without-the-last-slot",
             "kerasformer/engines/litert/step.py",
-            "self._engine.copy(source, new.caches[name], row.position)",
-            "self._engine.copy(source, new.caches[name], row.position - 1)",
+            "self._engine.copy(source, new.caches[name], self._used(name, row.position))",
+            "self._engine.copy(source, new.caches[name], self._used(name, row.position - 1))",
             "The copy of a row lacks its last key and value.",
             ("tests/core/engines/test_litert.py", "tests/core/engines/test_steps.py"),
         ),
