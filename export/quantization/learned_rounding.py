@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,9 +29,8 @@ from kerasformer.bundle.recipes import Recipe
 from kerasformer.errors import ExportError, InputError
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.compensation import LEVELS, RoundedKernel
-from kerasformer.export.quantization.mixed_bits import divergence
 from kerasformer.export.quantization.model_matrices import matrices
-from kerasformer.layers.primitives import Primitives, Weight
+from kerasformer.export.quantization.rounded_products import ProductsWith, divergence
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.contracts import CausalLM
 from kerasformer.models.pretrained import PretrainedModel
@@ -128,7 +127,7 @@ def learn_rounding(
     optimizer = keras.optimizers.Adam(rate)
     optimizer.build(learned)
 
-    primitives = _LearnedKernels(kernels)
+    primitives = ProductsWith(kernels)
 
     @tf.function(autograph=False)
     def step(ids: Tensor) -> None:
@@ -271,27 +270,3 @@ class _Kernel:
     def _spread(self, scales: Tensor, width: int) -> Tensor:
         """Returns the scale of each weight."""
         return ops.repeat(scales, self.start.block, axis=-1)[..., :width]
-
-
-class _LearnedKernels(Primitives):
-    """Plain primitives that compute with rounded kernels.
-
-    Args:
-        kernels: The kernels by path.
-    """
-
-    def __init__(self, kernels: Mapping[str, _Kernel]) -> None:
-        self.kernels = kernels
-
-    def linear(self, x: Tensor, kernel: Weight, bias: Weight | None = None, *, transposed: bool = False) -> Tensor:
-        """Computes the product with the rounded kernel."""
-        if kernel.path not in self.kernels:
-            return super().linear(x, kernel, bias, transposed=transposed)
-        y = self.kernels[kernel.path].product(ops.reshape(x, (-1, x.shape[-1])))
-        y = ops.reshape(y, (*ops.shape(x)[:-1], y.shape[-1]))
-        return y if bias is None else ops.add(y, bias)
-
-    def embedding(self, table: Weight, ids: Tensor) -> Tensor:
-        """Looks up rows of the rounded table."""
-        each = self.kernels.get(table.path)
-        return super().embedding(table, ids) if each is None else each.looked_up(ids)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
-from math import prod
 from typing import Literal, get_args
 
 from kerasformer.basics.arguments import shown
@@ -83,7 +83,7 @@ class Recipe:
         max_divergence_p99: Largest permitted 99th percentile of that divergence.
 
     Raises:
-        ExportError: A storage type, `activations`, `block` or `rounding` is invalid.
+        ExportError: A storage type, `activations`, `block`, `budget` or `rounding` is invalid.
     """
 
     name: str
@@ -112,6 +112,8 @@ class Recipe:
             )
         if self.block is not None and (self.block < 16 or self.block & (self.block - 1)):
             raise ExportError(f"block must be a power of two of at least 16, or None. Received: {self.block}")
+        if self.budget is not None and not 0 < self.budget < math.inf:
+            raise ExportError(f"budget must be a positive number, or None. Received: {self.budget!r}")
         if self.rounding not in get_args(Rounding):
             raise ExportError(f"rounding must be one of {', '.join(get_args(Rounding))}. Received: {self.rounding!r}")
         if self.channelwise and self.block is not None:
@@ -175,7 +177,7 @@ class Recipe:
             shape: Its shape.
             table: Whether it is an embedding table.
         """
-        if len(shape) != 2 or prod(shape) < MIN_QUANTIZED or path.endswith(f"/{ROTATED_SCALE}"):
+        if len(shape) != 2 or math.prod(shape) < MIN_QUANTIZED or path.endswith(f"/{ROTATED_SCALE}"):
             return "float32"
         chosen = (storage for pattern, storage in self.layers if fnmatchcase(path, pattern))
         return next(chosen, self.tables if table else self.weights)

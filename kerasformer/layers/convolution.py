@@ -98,18 +98,39 @@ class ShortConvolution(Configured, Composite):
         return_cache: bool = False,
     ) -> Tensor | Outputs:
         """Applies the layer."""
-        length = ops.shape(x)[1]
-        visibility = visibility_of(visibility, attention_mask, None, x, None if cache is not None else x.shape[1])
-        if visibility.causal is False:
-            raise InputError("A ShortConvolution is causal. Expected: a visibility with causal=True. Received: False")
+        real = real_tokens(type(self).__name__, x, attention_mask, visibility, cache)
         b, c, x = ops.split(self.input_dense(x), 3, axis=-1)
-        real = visibility.with_slots(length, [cache]).real_queries(length)
         y, cache = convolved(without_padding(b * x, real), self.kernel, self.bias, cache)
         return packed(self.output_dense(c * y), return_attention or return_cache, cache=cache if return_cache else None)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Maps `(B, T, E)` to itself."""
         return (*input_shape[:-1], self.hidden_dim)
+
+
+def real_tokens(
+    name: str, x: Tensor, attention_mask: Tensor | None, visibility: Visibility | None, cache: LayerCache | None
+) -> Tensor | None:
+    """Returns which tokens a layer reads that takes the place of causal attention; others are padding.
+
+    Args:
+        name: Name of the layer in an error.
+        x: Its input, `(B, T, E)`.
+        attention_mask: As in the call of the layer.
+        visibility: As in the call of the layer.
+        cache: As in the call of the layer.
+
+    Returns:
+        `True` for tokens, `(B or 1, T)`; `None` if there is no padding.
+
+    Raises:
+        InputError: the visibility is not causal, or a mask has a row for each query.
+    """
+    length = ops.shape(x)[1]
+    visibility = visibility_of(visibility, attention_mask, None, x, None if cache is not None else x.shape[1])
+    if visibility.causal is False:
+        raise InputError(f"A {name} is causal. Expected: a visibility with causal=True. Received: False")
+    return visibility.with_slots(length, [cache]).real_queries(length)
 
 
 def without_padding(x: Tensor, real: Tensor | None) -> Tensor:

@@ -12,12 +12,12 @@ from kerasformer.errors import InputError
 from kerasformer.layers import primitives
 from kerasformer.layers.activations import activation
 from kerasformer.layers.cache import CacheSpec, LayerCache
-from kerasformer.layers.convolution import convolved, without_padding
+from kerasformer.layers.convolution import convolved, real_tokens, without_padding
 from kerasformer.layers.core import PACKAGE, Composite, Configured, Dense, build_once, packed
 from kerasformer.layers.layer_types import Initializer, LayerOptions, Outputs
 from kerasformer.layers.norms import RMSNormalization
 from kerasformer.layers.tensor import Tensor, split_heads
-from kerasformer.layers.visibility import Visibility, visibility_of
+from kerasformer.layers.visibility import Visibility
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -129,10 +129,7 @@ class GatedDeltaNet(Configured, Composite):
     ) -> Tensor | Outputs:
         """Applies the layer."""
         batch, length = ops.shape(x)[:2]
-        visibility = visibility_of(visibility, attention_mask, None, x, None if cache is not None else x.shape[1])
-        if visibility.causal is False:
-            raise InputError("A GatedDeltaNet is causal. Expected: a visibility with causal=True. Received: False")
-        real = visibility.with_slots(length, [cache]).real_queries(length)
+        real = real_tokens(type(self).__name__, x, attention_mask, visibility, cache)
         joined, cache = convolved(without_padding(self.input_dense(x), real), self.kernel, None, cache)
         joined = ops.cast(activation(self.activation)(joined), "float32")
         keys = self.num_key_heads * self.key_dim

@@ -150,7 +150,10 @@ class MultiVectorSettings(TextSettings):
     def _of_colbert(cls, metadata: JsonMapping) -> Self:
         """Returns the settings of a folder of ColBERT, of whose training this file tells, too; they become PyLate's."""
         expect(_METADATA, "similarity", metadata.get("similarity"), ("cosine", None))
-        marks = metadata.get("query_token_id") or "[unused0]", metadata.get("doc_token_id") or "[unused1]"
+        marks = [
+            check(f"{_METADATA}: {key}", metadata.get(key) or token, STRING, error=UnsupportedConfigError)
+            for key, token in (("query_token_id", "[unused0]"), ("doc_token_id", "[unused1]"))
+        ]
         masked = metadata.get("mask_punctuation", True)
         check(f"{_METADATA}: mask_punctuation", masked, BOOLEAN, error=UnsupportedConfigError)
         size = check(f"{_METADATA}: dim", metadata.get("dim") or 128, integer(1), error=UnsupportedConfigError)

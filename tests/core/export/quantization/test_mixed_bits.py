@@ -11,6 +11,7 @@ import pytest
 
 from kerasformer import zoo
 from kerasformer.bundle.recipes import RECIPES, Recipe
+from kerasformer.errors import ExportError
 from kerasformer.export.formats.onnx.layout import OnnxLayout
 from kerasformer.export.formats.tflite.layout import TfliteLayout
 from kerasformer.export.quantization.calibration import Ranges
@@ -103,6 +104,17 @@ def test_the_costliest_matrices_fit_into_the_budget(layout: str, budget: float) 
         assert chosen.storage(table, measured[table].rows, True) == "int8"
     own = replace(recipe, layers=(("*/layer_1/attention/value/*", "float16"),))
     assert mixed(own, parts, stored, losses).storage(costly, (64, 64)) == "float16", "the caller's exceptions count"
+
+
+def test_a_budget_that_cannot_be_kept() -> None:
+    model, layout = decoder(), LAYOUTS["onnx"]
+    parts = matrices(model, calibrated(model, layout))
+    losses = {part.path: 1.0 for part in parts if part.rounded is not None}
+    with pytest.raises(ExportError, match=r"must be at least 0\.\d{3} for this model.*Received: budget=0\.5"):
+        mixed(replace(RECIPES["int4"], budget=0.5), parts, layout, losses)
+    for budget in (0.0, -1.0, float("nan")):
+        with pytest.raises(ExportError, match="budget must be a positive number, or None. Received: "):
+            replace(RECIPES["int4"], budget=budget)
 
 
 def test_which_models_and_recipes() -> None:
