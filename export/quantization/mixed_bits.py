@@ -112,8 +112,8 @@ def mixed(recipe: Recipe, parts: Sequence[ModelMatrix], layout: Layout, losses: 
     room = budget * plain - least
     if room < 0:
         raise ExportError(
-            f"The budget of a recipe must be at least {least / plain:.3f} for this model, all of whose matrices then have "
-            f"four bits. Received: budget={budget:g}"
+            f"The budget of a recipe must be at least {least / plain:.3f} for this model, which then has only "
+            f"four-bit matrices. Received: budget={budget:g}"
         )
     added = {path: large[path] - small[path] for path in losses}
     order = sorted(losses, key=lambda path: -losses[path] / max(1, added[path]))

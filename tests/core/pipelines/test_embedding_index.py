@@ -9,6 +9,7 @@ from sentence_transformers import util
 import kerasformer as kf
 from kerasformer import zoo
 from kerasformer.errors import InputError, SourceError
+from kerasformer.pipelines import indexed_vectors
 from tests.core.pipelines import retrieval_folders, sentence_folders
 from tests.tiny_text import CORPUS
 
@@ -150,7 +151,8 @@ def others(tmp_path_factory):
     ("name", "weights"),
     [("sparse", None), ("multi-vector", None), ("bge-m3", None), ("bge-m3", {"dense": 1, "sparse": 0.3})],
 )
-def test_other_kinds_of_vectors_rank_as_their_pipeline(others, tmp_path, name, weights):
+def test_other_kinds_of_vectors_rank_as_their_pipeline(others, tmp_path, monkeypatch, name, weights):
+    monkeypatch.setattr(indexed_vectors, "_BLOCK", 40)  # vectors of some texts
     pipe, queries = others[name], ["a rainy day", "the mountains"]
     index = kf.EmbeddingIndex.build(pipe, TEXTS)
     again = kf.EmbeddingIndex.load(index.save(tmp_path / "corpus.npz"), pipe)

@@ -90,6 +90,7 @@ def test_pylate_without_expansion_and_with_attention(tmp_path: Path) -> None:
     of_colbert = write_colbert(tmp_path / "colbert", **unmasked)
     pipe = kf.pipeline(tmp_path / "colbert")
     assert pipe.embedding.expansion_length == 32 and not pipe.embedding.skiplist
+    assert pipe.embedding.document_length == 60
     assert_close(pipe, of_colbert)
     write_colbert(tmp_path / "distances", similarity="l2")
     with pytest.raises(UnsupportedConfigError, match="similarity='cosine'.*Received: similarity='l2'"):
