@@ -324,7 +324,8 @@ def is_multi_vector_model(folder: Path) -> bool:
 
 def _is_colbert(folder: Path) -> bool:
     config = file_content(folder, "config.json")
-    return isinstance(config, dict) and _COLBERT in (config.get("architectures") or ())
+    saved = config.get("architectures") if isinstance(config, dict) else None
+    return isinstance(saved, list) and _COLBERT in saved
 
 
 def _expansion(content: object) -> JsonObject:
