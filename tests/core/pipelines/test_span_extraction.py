@@ -194,7 +194,14 @@ def test_bundles_in_int8(folders: dict[str, Path]) -> None:
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize(("kind", "format"), [("bert", "litert"), ("modernbert", "litert"), ("modernbert", "onnx")])
+@pytest.mark.parametrize(
+    ("kind", "format"),
+    [
+        pytest.param("bert", "litert", marks=pytest.mark.release),
+        pytest.param("modernbert", "litert", marks=pytest.mark.release),
+        ("modernbert", "onnx"),
+    ],
+)
 def test_bundles_of_other_encoders(kind: str, format: str, folders: dict[str, Path]) -> None:
     compare(kf.pipeline(exported(folders[kind], format)), kind)
     assert Bundle(exported(folders[kind], format, "int8")).manifest.fidelity["agreement"] > 0.98
