@@ -20,17 +20,15 @@ from kerasformer.layers import ShortConvolution
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Epsilon, Positive, Size, TokenId
 from kerasformer.models.contracts import CausalLM
-from kerasformer.models.gated_decoder import FULL, GatedDecoder, GatedDecoderConfig
+from kerasformer.models.gated_decoder import FULL
+from kerasformer.models.hybrid_decoder import HybridDecoder, HybridDecoderConfig
 from kerasformer.models.layouts import Convolution
-from kerasformer.models.rotary_config import check_layer_types
 from kerasformer.models.task_models import CausalFeatures, heads
-from kerasformer.models.weight_table import Names, Row, dense, embedding, nested, norm
-
-CONVOLUTION = "conv"
+from kerasformer.models.weight_table import Names, Row, dense, nested, norm
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lfm2Config(GatedDecoderConfig):
+class Lfm2Config(HybridDecoderConfig):
     """Configuration of LFM2; the defaults are those of the reference class.
 
     Attributes:
@@ -39,11 +37,11 @@ class Lfm2Config(GatedDecoderConfig):
         adjusts_intermediate: Whether the feed-forward size is two thirds of `intermediate_dim` times `multiplier`,
             rounded up to a multiple of `multiple_of`.
         attention_layers: Indices of the layers with attention in older files, all by default.
-        layer_types: Type of each layer, `full_attention` or `conv`, instead of these indices.
     """
 
     model_type = "lfm2"
     default_base = 1e6
+    mixer_type = "conv"
     required = {"block_use_swiglu": (True,), "use_pos_enc": (True,)}
     older: ClassVar[Mapping[str, str]] = {"block_ff_dim": "intermediate_size", "tie_embedding": "tie_word_embeddings"}
     # Initial weights, and what other keys say.
@@ -52,6 +50,7 @@ class Lfm2Config(GatedDecoderConfig):
         conv_dim_out conv_use_xavier_init num_heads theta""".split()
     )
 
+    attention_bias: ClassVar[bool] = False  # type: ignore[misc]
     hidden_act: ClassVar[str] = "silu"  # type: ignore[misc]
     attention_dropout: ClassVar[float] = 0.0  # type: ignore[misc]
 
@@ -68,20 +67,15 @@ class Lfm2Config(GatedDecoderConfig):
     multiplier: Positive | None = hf("block_ffn_dim_multiplier", 1.0)
     multiple_of: Size = hf("block_multiple_of", 256)
     attention_layers: list[int] | None = hf("full_attn_idxs", None)
-    layer_types: list[str] | None = hf("layer_types", None)
     pad_token_id: TokenId | None = hf("pad_token_id", 0)
     bos_token_id: TokenId | None = hf("bos_token_id", 1)
     eos_token_id: TokenId | list[TokenId] | None = hf("eos_token_id", 2)
 
-    def __post_init__(self) -> None:
-        """Sets the default types of layers and validates them."""
-        super().__post_init__()
+    def default_layer_types(self) -> list[str]:
+        """See `HybridDecoderConfig.default_layer_types`."""
         indices = range(self.num_layers)
-        if self.layer_types is None:
-            attention = indices if self.attention_layers is None else self.attention_layers
-            types = [FULL if index in attention else CONVOLUTION for index in indices]
-            object.__setattr__(self, "layer_types", types)
-        check_layer_types(self.layer_types, self.num_layers, (FULL, CONVOLUTION))
+        attention = indices if self.attention_layers is None else self.attention_layers
+        return [FULL if index in attention else self.mixer_type for index in indices]
 
     @classmethod
     def from_hf(cls, content: JsonMapping) -> Self:
@@ -90,11 +84,14 @@ class Lfm2Config(GatedDecoderConfig):
         return super().from_hf({**{key: content[key] for key in content if key not in cls.older}, **values})
 
 
-class Lfm2(GatedDecoder):
+class Lfm2(HybridDecoder):
     """LFM2 without head."""
 
     config_type = Lfm2Config
     names = Names("model.", tokens="embed_tokens.weight")
+    attention_tensors = {**HybridDecoder.attention_tensors, "output": "out_proj"}
+    layer_norms = {"attention_norm": "operator_norm", "feed_forward_norm": "ffn_norm"}
+    final_norm = "embedding_norm"
 
     @property
     def feed_forward_dim(self) -> int:
@@ -107,11 +104,9 @@ class Lfm2(GatedDecoder):
             return size
         return -(-int(config.multiplier * size) // config.multiple_of) * config.multiple_of
 
-    def make_attention(self, index: int) -> keras.layers.Layer:
-        """Creates the attention of a layer, or the convolution in its place."""
+    def make_mixer(self) -> keras.layers.Layer:
+        """Creates a convolution."""
         config = self.config
-        if config.layer_types[index] == FULL:
-            return super().make_attention(index)
         sizes = config.hidden_dim, config.convolution_size, config.convolution_bias
         return ShortConvolution(*sizes, kernel_initializer=self.initializer, name="convolution")
 
@@ -119,29 +114,24 @@ class Lfm2(GatedDecoder):
         """Returns the options of LLaMA's attention, and the norm of queries and keys."""
         return {**super().attention_options(index), "query_key_norm": self.config.epsilon}
 
-    def mixer_rows(self, kind: str) -> list[Row]:
-        """Returns the weight table of the attention or the convolution of a layer of this type."""
-        if kind == FULL:
-            names = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
-            rows = [row for path, name in names.items() for row in dense(path, name, bias=False)]
-            for path, tensor in {"query_norm": "q_layernorm", "key_norm": "k_layernorm"}.items():
-                rows += norm(path, tensor, bias=False)
-            return nested(rows, "attention/", "self_attn.")
+    def attention_rows(self) -> list[Row]:
+        """Returns the weight table of attention, with the norm of queries and keys."""
+        names = {"query_norm": "q_layernorm", "key_norm": "k_layernorm"}
+        rows = [row for pair in names.items() for row in norm(*pair, bias=False)]
+        return [*super().attention_rows(), *nested(rows, "attention/", "self_attn.")]
+
+    def mixer_rows(self) -> list[Row]:
+        """Returns the weight table of a convolution."""
         bias, layout = self.config.convolution_bias, Convolution(self.config.convolution_size)
         rows = [*dense("input", "in_proj", bias=bias), *dense("output", "out_proj", bias=bias)]
         rows += [Row(("kernel",), "conv.weight", layout=layout), *([Row(("bias",), "conv.bias")] if bias else [])]
         return nested(rows, "convolution/", "conv.")
 
-    def rows(self) -> list[Row]:
-        """Returns the weight table."""
-        rows = [*embedding("tokens", "embed_tokens"), *norm("decoder/final_norm", "embedding_norm", bias=False)]
-        norms = {"attention_norm": "operator_norm", "feed_forward_norm": "ffn_norm"}
-        others = [row for names in norms.items() for row in norm(*names, bias=False)]
-        for path, tensor in {"gate": "w1", "up": "w3", "output": "w2"}.items():
-            others += dense(f"feed_forward/{path}", f"feed_forward.{tensor}", bias=False)
-        for index, kind in enumerate(self.config.layer_types):
-            rows += nested([*self.mixer_rows(kind), *others], f"decoder/layer_{index}/", f"layers.{index}.")
-        return rows
+    def feed_forward_rows(self) -> list[Row]:
+        """Returns the weight table of the feed-forward network."""
+        names = {"gate": "w1", "up": "w3", "output": "w2"}
+        rows = [row for pair in names.items() for row in dense(*pair, bias=False)]
+        return nested(rows, "feed_forward/", "feed_forward.")
 
 
 MODELS = heads(Lfm2, CausalLM, CausalFeatures)

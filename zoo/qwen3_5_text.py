@@ -18,17 +18,15 @@ from kerasformer.layers.layer_types import LayerArguments
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Size
 from kerasformer.models.contracts import CausalLM
-from kerasformer.models.gated_decoder import FULL, GatedDecoder, GatedDecoderConfig
+from kerasformer.models.gated_decoder import FULL
+from kerasformer.models.hybrid_decoder import HybridDecoder, HybridDecoderConfig
 from kerasformer.models.layouts import Convolution
-from kerasformer.models.rotary_config import check_layer_types
 from kerasformer.models.task_models import CausalClassification, CausalFeatures, heads
-from kerasformer.models.weight_table import Names, Row, dense, embedding, fused, nested, norm
-
-LINEAR = "linear_attention"
+from kerasformer.models.weight_table import Names, Row, dense, fused, nested, norm
 
 
 @dataclass(frozen=True, kw_only=True)
-class Qwen35TextConfig(GatedDecoderConfig):
+class Qwen35TextConfig(HybridDecoderConfig):
     """Configuration of Qwen3.5; the defaults are those of the reference class.
 
     Attributes:
@@ -38,7 +36,6 @@ class Qwen35TextConfig(GatedDecoderConfig):
         num_key_heads: Number of its query and key heads.
         num_value_heads: Number of its value heads, a multiple of `num_key_heads`.
         full_every: Distance between layers of the type `full_attention`, for files without `layer_types`.
-        layer_types: Type of each layer, `full_attention` or `linear_attention`.
     """
 
     model_type = "qwen3_5_text"
@@ -61,22 +58,18 @@ class Qwen35TextConfig(GatedDecoderConfig):
     num_key_heads: Size = hf("linear_num_key_heads", 16)
     num_value_heads: Size = hf("linear_num_value_heads", 32)
     full_every: Size = hf("full_attention_interval", 4)
-    layer_types: list[str] | None = hf("layer_types", None)
 
-    def __post_init__(self) -> None:
-        """Sets the default types of layers and validates them."""
-        super().__post_init__()
-        if self.layer_types is None:
-            types = [LINEAR if (index + 1) % self.full_every else FULL for index in range(self.num_layers)]
-            object.__setattr__(self, "layer_types", types)
-        check_layer_types(self.layer_types, self.num_layers, (FULL, LINEAR))
+    def default_layer_types(self) -> list[str]:
+        """See `HybridDecoderConfig.default_layer_types`."""
+        return [self.mixer_type if (index + 1) % self.full_every else FULL for index in range(self.num_layers)]
 
 
-class Qwen35Text(GatedDecoder):
+class Qwen35Text(HybridDecoder):
     """Qwen3.5 without head."""
 
     config_type = Qwen35TextConfig
     architecture_prefix = "Qwen3_5Text"
+    norm_offset = 1.0
     # Ignored: the layers that predict several tokens at once, and the part that reads images.
     names = Names(
         "model.",
@@ -86,12 +79,17 @@ class Qwen35Text(GatedDecoder):
     )
 
     def make_attention(self, index: int) -> keras.layers.Layer:
-        """Creates the attention of a layer, or the Gated DeltaNet in its place."""
+        """Creates the attention of a layer, which has a gate, or the Gated DeltaNet in its place."""
         config = self.config
-        if config.layer_types[index] == FULL:
-            options = {"dropout": config.attention_dropout, "kernel_initializer": self.initializer}
-            options |= self.attention_options(index)
-            return GatedAttention(config.num_heads, config.hidden_dim, name="attention", **options)
+        if config.layer_types[index] != FULL:
+            return self.make_mixer()
+        options = {"dropout": config.attention_dropout, "kernel_initializer": self.initializer}
+        options |= self.attention_options(index)
+        return GatedAttention(config.num_heads, config.hidden_dim, name="attention", **options)
+
+    def make_mixer(self) -> keras.layers.Layer:
+        """Creates a Gated DeltaNet."""
+        config = self.config
         return GatedDeltaNet(
             config.hidden_dim,
             config.num_value_heads,
@@ -109,35 +107,23 @@ class Qwen35Text(GatedDecoder):
         """Returns the options of LLaMA's attention, and the norm of queries and keys."""
         return {**super().attention_options(index), "query_key_norm": self.config.epsilon}
 
-    def mixer_rows(self, kind: str) -> list[Row]:
-        """Returns the weight table of the attention or the Gated DeltaNet of a layer of this type."""
-        config = self.config
-        if kind == FULL:
-            bias = config.attention_bias
-            rows = fused(["query", "gate"], "q_proj", bias=bias, groups=config.num_heads)
-            for path, tensor in {"key": "k_proj", "value": "v_proj", "output": "o_proj"}.items():
-                rows += dense(path, tensor, bias=bias)
-            for path, tensor in {"query_norm": "q_norm", "key_norm": "k_norm"}.items():
-                rows += norm(path, tensor, bias=False, offset=1.0)
-            return nested(rows, "attention/", "self_attn.")
+    def attention_rows(self) -> list[Row]:
+        """Returns the weight table of attention."""
+        bias = self.config.attention_bias
+        rows = fused(["query", "gate"], "q_proj", bias=bias, groups=self.config.num_heads)
+        for path, tensor in {"key": "k_proj", "value": "v_proj", "output": "o_proj"}.items():
+            rows += dense(path, tensor, bias=bias)
+        rows += self.norm_rows({"query_norm": "q_norm", "key_norm": "k_norm"})
+        return nested(rows, "attention/", "self_attn.")
+
+    def mixer_rows(self) -> list[Row]:
+        """Returns the weight table of a Gated DeltaNet."""
         names = {"input": "in_proj_qkv", "gate": "in_proj_z", "rate": "in_proj_b", "decay": "in_proj_a"}
         rows = [row for pair in names.items() for row in dense(*pair, bias=False)]
         rows += [*dense("output", "out_proj", bias=False), *norm("norm", "norm", bias=False)]
         rows += [Row(("decay_log",), "A_log"), Row(("decay_bias",), "dt_bias")]
-        rows.append(Row(("kernel",), "conv1d.weight", layout=Convolution(config.kernel_size)))
+        rows.append(Row(("kernel",), "conv1d.weight", layout=Convolution(self.config.kernel_size)))
         return nested(rows, "delta_net/", "linear_attn.")
-
-    def rows(self) -> list[Row]:
-        """Returns the weight table; the norms of layers multiply by `1 + w`."""
-        rows = [*embedding("tokens", "embed_tokens"), *norm("decoder/final_norm", "norm", bias=False, offset=1.0)]
-        norms = {"attention_norm": "input_layernorm", "feed_forward_norm": "post_attention_layernorm"}
-        others = [row for names in norms.items() for row in norm(*names, bias=False, offset=1.0)]
-        for path in ("gate", "up", "output"):
-            name = "down" if path == "output" else path
-            others += dense(f"feed_forward/{path}", f"mlp.{name}_proj", bias=False)
-        for index, kind in enumerate(self.config.layer_types):
-            rows += nested([*self.mixer_rows(kind), *others], f"decoder/layer_{index}/", f"layers.{index}.")
-        return rows
 
 
 class Qwen35TextCausalLM(CausalLM, backbone=Qwen35Text):

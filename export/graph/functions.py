@@ -13,8 +13,8 @@ import keras
 import numpy as np
 
 from kerasformer.bundle.interface import Signature, TensorInfo, described
-from kerasformer.layers.gated_delta import GatedDeltaNet
 from kerasformer.layers.recurrent import LSTM
+from kerasformer.layers.recurrent_layer import RecurrentLayer
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.keras_forward import KerasForward
 from kerasformer.models.named_arrays import BATCH, TOKENS
@@ -99,9 +99,9 @@ def forward(
 def reads_any_length(model: PretrainedModel) -> bool:
     """Returns whether a text of any length is read by the same operations; attention in windows and blocks is not.
 
-    Nor are the steps of an LSTM and the chunks of a Gated DeltaNet.
+    Nor are the steps of an LSTM and the chunks of a linear recurrence.
     """
-    recurrent = any(isinstance(layer, LSTM | GatedDeltaNet) for layer in model._flatten_layers())
+    recurrent = any(isinstance(layer, LSTM | RecurrentLayer) for layer in model._flatten_layers())
     return not recurrent and not any(spec.window or spec.blocks for spec in model.attention_specs().values())
 
 

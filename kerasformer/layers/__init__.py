@@ -36,6 +36,7 @@ from kerasformer.layers.gated_delta import GatedDeltaNet
 from kerasformer.layers.heads import ClassificationHead, FeedForwardHead, LMHead, MaskedLMHead
 from kerasformer.layers.layer_types import LayerArguments, LayerConfig, LayerOptions, Outputs
 from kerasformer.layers.losses import SmoothedCrossentropy
+from kerasformer.layers.mamba2 import Mamba2
 from kerasformer.layers.masks import padding_mask
 from kerasformer.layers.merged import MergedAttention, MergedDecoderLayer
 from kerasformer.layers.metrics import MaskedAccuracy
@@ -50,6 +51,7 @@ from kerasformer.layers.norms import (
 from kerasformer.layers.positions import RelativePositionBias, SinusoidalPositions, alibi_bias, sinusoids
 from kerasformer.layers.primitives import Primitives, lowering
 from kerasformer.layers.random_blocks import SparseBlocks
+from kerasformer.layers.recurrent_layer import RecurrentLayer
 from kerasformer.layers.sentence import Projection, SentenceHead, SentencePooling, VectorDropout
 from kerasformer.layers.spans import SpanHead
 from kerasformer.layers.special_attention import (
@@ -98,6 +100,7 @@ __all__ = [
     "LayerConfig",
     "LayerNormalization",
     "LayerOptions",
+    "Mamba2",
     "MaskedAccuracy",
     "MaskedEncoderLayer",
     "MaskedLMHead",
@@ -111,6 +114,7 @@ __all__ = [
     "Projection",
     "RMSNormalization",
     "RecurrentCache",
+    "RecurrentLayer",
     "RelativeAttention",
     "RelativeEmbeddings",
     "RelativePositionBias",

@@ -23,8 +23,8 @@ from keras import backend, ops
 from kerasformer.layers.attention_call import AttentionCall, HeadAttentionCall
 from kerasformer.layers.attention_spec import AttentionSpec, Rotary
 from kerasformer.layers.cache import LayerCache
-from kerasformer.layers.delta_rule import gated_delta_rule
 from kerasformer.layers.layer_types import LayerArguments, Outputs
+from kerasformer.layers.linear_recurrence import linear_recurrence as _linear_recurrence
 from kerasformer.layers.tensor import Tensor, in_dtype_of, merge_heads, parts_to_convert, split_heads
 from kerasformer.layers.visibility import Visibility
 
@@ -223,11 +223,11 @@ class Primitives:
         _, states = ops.scan(step, start, ops.transpose(gates, (1, 0, 2)))
         return ops.transpose(states, (1, 0, 2))[..., :size]
 
-    def delta_rule(
-        self, query: Tensor, key: Tensor, value: Tensor, decay: Tensor, rate: Tensor, state: Tensor
+    def linear_recurrence(
+        self, query: Tensor, key: Tensor, value: Tensor, decay: Tensor, rate: Tensor | None, state: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The gated delta rule; arguments and results as of `delta_rule.gated_delta_rule`."""
-        return gated_delta_rule(query, key, value, decay, rate, state)
+        """A linear recurrence over tokens; arguments and results as of `linear_recurrence.linear_recurrence`."""
+        return _linear_recurrence(query, key, value, decay, rate, state)
 
     def to_int8(self, x: Tensor) -> Tensor:
         """Rounds to the nearest int8; numbers beyond ±127 become ±127."""
@@ -374,11 +374,11 @@ def lstm(x: Tensor, weights: LSTMWeights) -> Tensor:
     return _active.get().lstm(x, weights)
 
 
-def delta_rule(
-    query: Tensor, key: Tensor, value: Tensor, decay: Tensor, rate: Tensor, state: Tensor
+def linear_recurrence(
+    query: Tensor, key: Tensor, value: Tensor, decay: Tensor, rate: Tensor | None, state: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """See `Primitives.delta_rule`."""
-    return _active.get().delta_rule(query, key, value, decay, rate, state)
+    """See `Primitives.linear_recurrence`."""
+    return _active.get().linear_recurrence(query, key, value, decay, rate, state)
 
 
 def rotary(x: Tensor, cosine: Tensor, sine: Tensor, rotary: Rotary) -> Tensor:

@@ -109,13 +109,14 @@ class OnnxLowering(Primitives):
         size = int(weights.kernel.shape[0])
         return self._mark("lstm", {"x": x}, (*x.shape[:-1], size), named, size=size)
 
-    def delta_rule(
-        self, query: Tensor, key: Tensor, value: Tensor, decay: Tensor, rate: Tensor, state: Tensor
+    def linear_recurrence(
+        self, query: Tensor, key: Tensor, value: Tensor, decay: Tensor, rate: Tensor | None, state: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Marks a gated delta rule."""
-        inputs = {"query": query, "key": key, "value": value, "decay": decay, "rate": rate, "state": state}
+        """Marks a linear recurrence over tokens."""
+        inputs = {"query": query, "key": key, "value": value, "decay": decay, "state": state}
+        inputs |= {} if rate is None else {"rate": rate}
         sizes = {"heads": int(state.shape[1]), "key": int(state.shape[2]), "value": int(state.shape[3])}
-        output, state = self._mark_all("delta_rule", inputs, [value.shape, state.shape], {}, **sizes)
+        output, state = self._mark_all("linear_recurrence", inputs, [value.shape, state.shape], {}, **sizes)
         return output, state
 
     def attention(self, call: HeadAttentionCall) -> tuple[Tensor, Tensor | None]:

@@ -122,7 +122,7 @@ class NodeWriter(NodeList):
         states = self.node("Transpose", [states], perm=[2, 0, 1, 3])
         self.node("Reshape", [states, self.integers(0, 0, size)], output)
 
-    def delta_rule(self, marker: Marker, inputs: Mapping[str, str], output: str, state: str) -> None:
+    def linear_recurrence(self, marker: Marker, inputs: Mapping[str, str], output: str, state: str) -> None:
         """Writes Scan, whose body reads one token: the number of tokens is any, and most often 1.
 
         The tensors of a token have the shapes of matrices, `(B, H, 1, K)`, `(B, H, 1, V)` and `(B, H, 1, 1)`.
@@ -134,16 +134,17 @@ class NodeWriter(NodeList):
                 ("key", inputs["key"], 1),
                 ("value", inputs["value"], 1),
                 ("decay", self.node("Exp", [inputs["decay"]]), 0),
-                ("rate", inputs["rate"], 0),
+                *([("rate", inputs["rate"], 0)] if "rate" in inputs else []),
             )
         }
-        body = NodeList(self.opset)
+        body, added = NodeList(self.opset), "value"
         body.node("Mul", ["state", "decay"], "kept")
-        body.node("MatMul", ["key", "kept"], "present")
-        body.node("Sub", ["value", "present"], "missing")
-        body.node("Mul", ["missing", "rate"], "added")
+        if "rate" in inputs:
+            body.node("MatMul", ["key", "kept"], "present")
+            body.node("Sub", ["value", "present"], "missing")
+            added = body.node("Mul", ["missing", "rate"], "added")
         body.node("Transpose", ["key"], "column", perm=[0, 1, 3, 2])
-        body.node("Mul", ["column", "added"], "change")
+        body.node("Mul", ["column", added], "change")
         body.node("Add", ["kept", "change"], "next")
         body.node("MatMul", ["query", "next"], "output")
 

@@ -20,8 +20,10 @@ from kerasformer.layers import (
     HeadNormalization,
     LayerNormalization,
     LMHead,
+    Mamba2,
     MaskedLMHead,
     MultiHeadAttention,
+    RecurrentLayer,
     RelativeAttention,
     RelativeEmbeddings,
     RelativePositionBias,
@@ -42,6 +44,7 @@ _NORMS: dict[type, str] = {
     HeadNormalization: "Norm of each head",
     ElementwiseAffine: "Scale and shift",
 }
+_RECURRENT: dict[type, str] = {GatedDeltaNet: "Gated DeltaNet", Mamba2: "Mamba-2"}
 _TABLES = {"tokens": "Token embeddings", "positions": "Position embeddings", "segments": "Segment embeddings"}
 
 
@@ -69,9 +72,9 @@ def description(part: Part) -> Description:
         return "Relative positions", ("read by all attention",), "position"
     if isinstance(layer, ShortConvolution):
         return "Short convolution", (f"{layer.kernel_size} tokens, two gates",), "mixer"
-    if isinstance(layer, GatedDeltaNet):
+    if isinstance(layer, RecurrentLayer):
         heads = f"{layer.num_heads} heads, {layer.key_dim} × {layer.head_dim} each"
-        return "Gated DeltaNet", (heads, f"after a convolution of {layer.kernel_size} tokens"), "mixer"
+        return _RECURRENT[type(layer)], (heads, f"after a convolution of {layer.kernel_size} tokens"), "mixer"
     if isinstance(layer, LMHead):
         details = ["tied to the token table"] if layer.tied else []
         details += [f"scores of {layer.vocab_size:,} tokens"]

@@ -15,7 +15,7 @@ from tests.core.layers.composites import LlamaLayer, TiedLM
 from tests.core.layers.parity import as_numpy, assert_close, integers, numbers
 from tests.grids import on_jax
 
-TUPLES = {"attention": (None,), "multi_head_attention": (None, None), "delta_rule": (None,)}
+TUPLES = {"attention": (None,), "multi_head_attention": (None, None), "linear_recurrence": (None,)}
 """Primitives with several results, and the results after the first."""
 NAMES = [
     *("linear", "adapted_linear", "embedding", "residual", "layer_norm", "rms_norm", "gelu", "rotary", "lstm"),
@@ -117,7 +117,9 @@ CALLS: dict[str, Any] = {
     "attention": lambda: layers.scaled_dot_product_attention(*numbers(3, 2, 1, 4, 4))[0],
     "rotary": lambda: primitives.rotary(*numbers(3, 2, 1, 3, 4), layers.Rotary(dim=4)),
     "lstm": lambda: LSTM(2)(numbers(2, 3, 4)),
-    "delta_rule": lambda: primitives.delta_rule(*numbers(3, 2, 1, 3, 4), *numbers(2, 2, 1, 3), numbers(2, 1, 4, 4))[0],
+    "linear_recurrence": lambda: primitives.linear_recurrence(
+        *numbers(3, 2, 1, 3, 4), *numbers(2, 2, 1, 3), numbers(2, 1, 4, 4)
+    )[0],
 }
 
 

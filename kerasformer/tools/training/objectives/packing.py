@@ -14,8 +14,8 @@ from kerasformer.basics.arguments import BOOLEAN, check, integer
 from kerasformer.errors import InputError
 from kerasformer.layers import (
     ConvolutionEncoderLayer,
-    GatedDeltaNet,
     GlobalMultiHeadAttention,
+    RecurrentLayer,
     ShortConvolution,
     Tensor,
     Visibility,
@@ -253,7 +253,7 @@ def _obstacle(model: PretrainedModel) -> str:
     layers = list(model._flatten_layers())
     if any(isinstance(layer, ShortConvolution | ConvolutionEncoderLayer) for layer in layers):
         return "has convolutions over tokens"
-    if any(isinstance(layer, GatedDeltaNet) for layer in layers):
+    if any(isinstance(layer, RecurrentLayer) for layer in layers):
         return "has a state that all tokens change"
     if any(isinstance(layer, GlobalMultiHeadAttention) for layer in layers):
         return "attends to global tokens"

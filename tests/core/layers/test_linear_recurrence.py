@@ -1,4 +1,4 @@
-"""`GatedDeltaNet` and the gated delta rule against NumPy, with padding, and with caches in each form."""
+"""Linear recurrences against NumPy, and the layers that have one with padding and with caches in each form."""
 
 from __future__ import annotations
 
@@ -9,69 +9,80 @@ from keras import ops
 
 from kerasformer import layers
 from kerasformer.errors import InputError
-from kerasformer.layers.delta_rule import gated_delta_rule
+from kerasformer.layers.linear_recurrence import linear_recurrence
 from tests.core.layers.parity import assert_close, numbers
 
 B, T, E, H, K, V = 2, 7, 6, 4, 3, 5
 
 
-@pytest.fixture(scope="module")
-def layer():
-    layer = layers.GatedDeltaNet(E, H, 2, V, K, kernel_size=3, epsilon=0.1)
+@pytest.fixture(scope="module", params=["GatedDeltaNet", "Mamba2"])
+def layer(request):
+    bias = request.param == "Mamba2"
+    layer = getattr(layers, request.param)(E, H, 2, V, K, kernel_size=3, convolution_bias=bias, epsilon=0.1)
     layer.build((None, None, E))
     for index, variable in enumerate(layer.trainable_variables):
         variable.assign(np.random.default_rng(index).normal(0, 0.5, variable.shape))
     return layer
 
 
-def inputs(length, same=False):
-    """Arguments of the rule; with `same`, all tokens have one key and little decay, so that errors accumulate."""
+def inputs(length, same=False, delta=True):
+    """Arguments; with `same`, all tokens have one key and little decay, so that errors accumulate."""
     random = np.random.default_rng(length)
     key = random.normal(size=(B, H, 1 if same else length, K)).repeat(length if same else 1, axis=2)
     key /= np.linalg.norm(key, axis=-1, keepdims=True)
     query, value = (random.normal(size=(B, H, length, size)) for size in (K, V))
     decay, rate = -random.uniform(0, 1e-3 if same else 2, (B, H, length)), random.uniform(size=(B, H, length))
     state = random.normal(size=(B, H, K, V))
-    return tuple(x.astype("float32") for x in (query, key, value, decay, rate, state))
+    arrays = [x.astype("float32") for x in (query, key, value, decay, rate, state)]
+    return arrays if delta else [*arrays[:4], None, state.astype("float32")]
 
 
 def recurrence(query, key, value, decay, rate, state):
     """The definition, token by token, in float64."""
-    query, key, value, decay, rate, state = (x.astype("float64") for x in (query, key, value, decay, rate, state))
+    query, key, value, decay, state = (x.astype("float64") for x in (query, key, value, decay, state))
     outputs = []
     for t in range(query.shape[2]):
         state = state * np.exp(decay[:, :, t, None, None])
-        missing = value[:, :, t] - np.einsum("bhk,bhkv->bhv", key[:, :, t], state)
-        state = state + np.einsum("bhk,bhv->bhkv", key[:, :, t], rate[:, :, t, None] * missing)
+        added = value[:, :, t]
+        if rate is not None:
+            added = rate[:, :, t, None] * (added - np.einsum("bhk,bhkv->bhv", key[:, :, t], state))
+        state = state + np.einsum("bhk,bhv->bhkv", key[:, :, t], added)
         outputs.append(np.einsum("bhk,bhkv->bhv", query[:, :, t], state))
     return np.stack(outputs, axis=2), state
 
 
+@pytest.mark.parametrize("delta", [True, False])
 @pytest.mark.parametrize("length", [1, 2, 7, 63, 64, 65, 130])
-def test_chunks_equal_the_recurrence(length):
+def test_chunks_equal_the_recurrence(length, delta):
     for same in (False, True):
-        arrays = inputs(length, same)
-        for received, expected in zip(gated_delta_rule(*arrays), recurrence(*arrays), strict=True):
+        arrays = inputs(length, same, delta)
+        for received, expected in zip(linear_recurrence(*arrays), recurrence(*arrays), strict=True):
             assert_close(received, expected)
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="the lengths of other backends are known")
-def test_texts_of_unknown_length():
+@pytest.mark.parametrize("delta", [True, False])
+def test_texts_of_unknown_length(delta):
     import tensorflow as tf
 
-    shapes = [(None, H, None, K), (None, H, None, K), (None, H, None, V), (None, H, None), (None, H, None)]
-    specs = [tf.TensorSpec(shape) for shape in (*shapes, (None, H, K, V))]
-    rule = tf.function(gated_delta_rule, input_signature=specs, autograph=False)
+    shapes = [(None, H, None, K), (None, H, None, K), (None, H, None, V), (None, H, None), (None, H, K, V)]
+    specs = [tf.TensorSpec(shape) for shape in (*shapes, *([(None, H, None)] if delta else []))]
+
+    def call(query, key, value, decay, state, rate=None):
+        return linear_recurrence(query, key, value, decay, rate, state)
+
+    recurrent = tf.function(call, input_signature=specs, autograph=False)
     for length in (1, 5, 64, 130):
-        arrays = inputs(length)
-        for received, expected in zip(rule(*arrays), recurrence(*arrays), strict=True):
+        arrays = inputs(length, delta=delta)
+        given = [*arrays[:4], arrays[5], *([arrays[4]] if delta else [])]
+        for received, expected in zip(recurrent(*given), recurrence(*arrays), strict=True):
             assert_close(received, expected)
 
 
 def test_tokens_without_rate_and_decay_change_nothing():
     query, key, value, decay, rate, state = inputs(9)
     decay[:, :, 4:], rate[:, :, 4:] = 0, 0
-    _, after = gated_delta_rule(query, key, value, decay, rate, state)
+    _, after = linear_recurrence(query, key, value, decay, rate, state)
     _, expected = recurrence(*(x[:, :, :4] for x in (query, key, value, decay, rate)), state)
     assert_close(after, expected)
 
@@ -81,7 +92,7 @@ def test_padding_contributes_nothing_whatever_its_content(layer):
     padded = np.concatenate([np.full((B, 3, E), np.nan, "float32"), x, np.full((B, 2, E), np.nan, "float32")], axis=1)
     mask = np.concatenate([np.zeros((B, 3)), np.ones((B, T)), np.zeros((B, 2))], axis=1).astype("int32")
     assert_close(layer(padded, attention_mask=mask)[:, 3:-2], layer(x))
-    again = layers.GatedDeltaNet.from_config(layer.get_config())
+    again = type(layer).from_config(layer.get_config())
     assert again.get_config() == layer.get_config()
 
 

@@ -1,0 +1,97 @@
+"""Mamba-2, a linear recurrence over tokens that takes the place of attention in most layers of a hybrid decoder."""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+from kerasformer.layers import primitives
+from kerasformer.layers.activations import activation
+from kerasformer.layers.cache import LayerCache
+from kerasformer.layers.convolution import real_tokens
+from kerasformer.layers.core import PACKAGE, build_once, packed
+from kerasformer.layers.layer_types import Outputs
+from kerasformer.layers.recurrent_layer import RecurrentLayer
+from kerasformer.layers.tensor import Tensor, merge_heads, split_heads
+from kerasformer.layers.visibility import Visibility
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class Mamba2(RecurrentLayer):
+    """Linear recurrence over tokens whose values are added to a state that decays, before a gated norm.
+
+    In the terms of the paper, a query is `C`, a key is `B`, the key heads are groups, and `K` is the size of the state.
+    A value is multiplied by the size of the token's step, which also gives its decay. Each group of value heads has a
+    norm, after the gate. See `RecurrentLayer` for the arguments and the cache.
+
+    Call arguments:
+        x: `(B, T, E)`.
+        attention_mask: `True` or 1 for real tokens, `(B, T)`, or `(B, S)` with a cache; optional.
+        visibility: `Visibility` shared by all layers of a stack, optional; only its slots and its padding matter.
+        cache: `LayerCache` of `conv` and `recurrent`, optional.
+        return_attention: Ignored, since there are no weights.
+        return_cache: Returns a dictionary of `output` and `cache`, the updated cache.
+
+    Returns:
+        `(B, T, E)`, or the dictionary.
+
+    Raises:
+        InputError: in a call, a visibility that is not causal or a mask with a row for each query.
+
+    Reference: Dao and Gu 2024, "Transformers are SSMs: Generalized Models and Efficient Algorithms Through Structured
+    State Space Duality", arXiv:2405.21060; `transformers.models.granitemoehybrid`.
+    """
+
+    def create_layers(self) -> None:
+        """See `RecurrentLayer.create_layers`."""
+        self.input_dense = self.dense(self.inner_dim + self.convolved_dim + self.num_heads, "input")
+        self.output_dense = self.dense(self.hidden_dim, "output")
+        self.skip: Tensor = None
+        self.scale: Tensor = None
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Creates the weights for inputs `(B, T, E)`."""
+        build_once(self.input_dense, input_shape)
+        build_once(self.output_dense, (None, None, self.inner_dim))
+        super().build(input_shape)
+        self.skip = self.add_weight(shape=(self.num_heads,), initializer="ones", name="skip")
+        self.scale = self.add_weight(shape=(self.inner_dim,), initializer="ones", name="scale")
+
+    def call(
+        self,
+        x: Tensor,
+        attention_mask: Tensor | None = None,
+        visibility: Visibility | None = None,
+        cache: LayerCache | None = None,
+        training: bool = False,
+        return_attention: bool = False,
+        return_cache: bool = False,
+    ) -> Tensor | Outputs:
+        """Applies the layer."""
+        real = real_tokens(type(self).__name__, x, attention_mask, visibility, cache)
+        projected, end = self.input_dense(x), self.inner_dim + self.convolved_dim
+        gate, sizes = projected[..., : self.inner_dim], projected[..., end:]
+        joined, cache = self.mixed(projected[..., self.inner_dim : end], real, cache)
+        keys = self.inner_dim + self.num_key_heads * self.key_dim
+        value, key, query = joined[..., : self.inner_dim], joined[..., self.inner_dim : keys], joined[..., keys:]
+        value = split_heads(value, self.head_dim)
+        query, key = (self.for_value_heads(split_heads(each, self.key_dim)) for each in (query, key))
+        size, decay = self.steps(sizes, real)
+        context, state = primitives.linear_recurrence(
+            query, key, value * ops.expand_dims(size, -1), decay, None, self.state_before(x, cache)
+        )
+        if cache is not None:
+            cache = cache.with_states(state)
+        skip = ops.cast(ops.convert_to_tensor(self.skip), "float32")
+        context = merge_heads(context + value * ops.reshape(skip, (self.num_heads, 1, 1)))
+        y = self._norm(context * activation("silu")(ops.cast(gate, "float32")))
+        y = self.output_dense(ops.cast(y, self.compute_dtype))
+        return packed(y, return_attention or return_cache, cache=cache if return_cache else None)
+
+    def _norm(self, x: Tensor) -> Tensor:
+        """Divides each group of heads `(B, T, H * V)` by its root mean square."""
+        batch, length = ops.shape(x)[:2]
+        groups = ops.reshape(x, (batch, length, self.num_key_heads, self.inner_dim // self.num_key_heads))
+        mean = ops.mean(ops.square(groups), axis=-1, keepdims=True) + self.epsilon
+        y = ops.reshape(groups * ops.rsqrt(mean), (batch, length, self.inner_dim))
+        return y * ops.cast(ops.convert_to_tensor(self.scale), "float32")
