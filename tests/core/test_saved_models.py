@@ -49,6 +49,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "num_key_heads": 1,
         "num_value_heads": 2,
     },
+    "granitemoehybrid": {"num_state_heads": 4, "state_dim": 5, "kernel_size": 3},
 }
 """Further settings of single architectures."""
 SEVERAL_HEADS = ("bert", "gpt2", "t5")
@@ -80,6 +81,7 @@ ALONE: dict[str, tuple[keras.layers.Layer, Arrays]] = {
     ),
     "short convolution": (layers.ShortConvolution(12, 3), {"x": np.ones((2, 3, 12), "float32")}),
     "gated delta net": (layers.GatedDeltaNet(12, 4, 2, 3, 5, 3), {"x": np.ones((2, 3, 12), "float32")}),
+    "mamba-2": (layers.Mamba2(12, 4, 2, 3, 5, 3, True), {"x": np.ones((2, 3, 12), "float32")}),
     "gated attention": (
         layers.GatedAttention(2, 12),
         {"query": np.random.default_rng(2).normal(size=(2, 3, 12)).astype("float32")},

@@ -122,6 +122,14 @@ GEMMA3 = {
 GEMMA2 = {
     **GEMMA3, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 4.0,
 }  # fmt: skip
+# As in Granite 4 H, all layers but a few have states, and attention knows no positions.
+GRANITE4 = {
+    **{key: value for key, value in LLAMA.items() if key != "intermediate_size"},
+    "num_hidden_layers": 3, "num_local_experts": 0, "shared_intermediate_size": 44,
+    "mamba_n_heads": 6, "mamba_d_state": 7, "mamba_n_groups": 2, "mamba_d_conv": 3,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"], "tie_word_embeddings": True,
+    "embedding_multiplier": 3.0, "attention_multiplier": 0.3, "residual_multiplier": 0.6, "logits_scaling": 2.5,
+}  # fmt: skip
 T5GEMMA = {
     "encoder": {**GEMMA2, "num_hidden_layers": 2, "hidden_activation": "gelu"},
     "decoder": {
@@ -1044,6 +1052,26 @@ CASES = (
             "attention_dropout": 0.11, "num_hidden_layers": 3,
             "rope_parameters": {"rope_type": "linear", "rope_theta": 500.0, "factor": 3.0,
                                 "partial_rotary_factor": 0.5, "mrope_section": [1, 1, 0]},
+        },
+        only=("text-generation",),
+    ),
+    of("granitemoehybrid", GRANITE4, derived=frozenset({"num_key_value_heads", "mamba_d_head", "num_local_experts"})),
+    Case(
+        "granitemoehybrid-dense",
+        "granitemoehybrid",
+        {
+            **GRANITE4, "layer_types": ["full_attention"] * 3, "position_embedding_type": "rope",
+            "attention_bias": True, "attention_dropout": 0.11, "tie_word_embeddings": False,
+        },
+        only=("text-generation",),
+    ),
+    Case(
+        "granitemoehybrid-states",
+        "granitemoehybrid",
+        {
+            **GRANITE4, "layer_types": ["full_attention", "mamba", "mamba"], "mamba_n_heads": 4, "mamba_d_head": 27,
+            "mamba_expand": 3,
+            "mamba_n_groups": 1, "mamba_conv_bias": False, "hidden_act": "gelu_new", "initializer_range": 0.03,
         },
         only=("text-generation",),
     ),
