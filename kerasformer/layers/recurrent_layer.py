@@ -119,11 +119,10 @@ class RecurrentLayer(Configured, Composite):
             cache: As in the call of the layer.
 
         Returns:
-            `((B, T, C) in float32, updated cache or None)`, 0 for padding.
+            `((B, T, C) in float32, updated cache or None)`; those of padding are finite, but not 0.
         """
         y, cache = convolved(without_padding(x, real), self.kernel, self.bias, cache)
-        y = ops.cast(activation(self.activation)(y), "float32")
-        return (y if self.bias is None else without_padding(y, real)), cache
+        return ops.cast(activation(self.activation)(y), "float32"), cache
 
     def steps(self, x: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
         """Returns the size of the step of each token in each head, and the logarithm of the decay in it.
