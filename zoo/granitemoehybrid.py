@@ -37,7 +37,7 @@ class GraniteMoeHybridConfig(GraniteConfig, HybridDecoderConfig):
 
     Attributes:
         num_experts: Number of experts, which must be 0.
-        positions: Kind of positions, `rope` for rotary ones; none by default.
+        positions: `rope` for rotary positions; none by default.
         state_dim: Size of the state of Mamba-2 for each value.
         num_state_heads: Number of its heads.
         state_head_dim: Size of its heads; `expansion` times the hidden size in all, which is the default.
@@ -60,7 +60,7 @@ class GraniteMoeHybridConfig(GraniteConfig, HybridDecoderConfig):
 
     intermediate_dim: Size = hf("shared_intermediate_size", 1024)
     num_experts: Count = hf("num_local_experts", 0)
-    positions: str | None = hf("position_embedding_type", None)
+    positions: Literal["rope", "nope"] | None = hf("position_embedding_type", None)
     state_dim: Size = hf("mamba_d_state", 256)
     num_state_heads: Size = hf("mamba_n_heads", 128)
     state_head_dim: Size | Literal["auto"] = hf("mamba_d_head", "auto")
@@ -68,7 +68,6 @@ class GraniteMoeHybridConfig(GraniteConfig, HybridDecoderConfig):
     expansion: Size = hf("mamba_expand", 2)
     kernel_size: Size = hf("mamba_d_conv", 4)
     convolution_bias: bool = hf("mamba_conv_bias", True)
-    layer_types: list[str] | None = hf("layer_types", None, "layers_block_type")
 
     def __post_init__(self) -> None:
         """Sets the default size of heads, and validates it."""

@@ -63,6 +63,7 @@ from kerasformer.layers.special_attention import (
 )
 from kerasformer.layers.stacks import Decoder, Encoder
 from kerasformer.layers.tensor import Shape, Tensor, split_heads
+from kerasformer.layers.token_mixer import TokenMixer
 from kerasformer.layers.visibility import Visibility
 
 __all__ = [
@@ -134,6 +135,7 @@ __all__ = [
     "SparseBlocks",
     "StaticCache",
     "Tensor",
+    "TokenMixer",
     "TransformerEmbeddings",
     "UnevenWindowAttention",
     "VectorDropout",

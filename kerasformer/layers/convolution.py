@@ -9,22 +9,22 @@ from keras import ops
 
 from kerasformer.errors import InputError
 from kerasformer.layers.cache import CacheSpec, LayerCache
-from kerasformer.layers.core import PACKAGE, Composite, Configured, Dense, build_once, packed
-from kerasformer.layers.layer_types import Initializer, LayerOptions, Outputs
+from kerasformer.layers.core import PACKAGE, build_once
+from kerasformer.layers.layer_types import Initializer, LayerOptions
 from kerasformer.layers.tensor import Tensor
-from kerasformer.layers.visibility import Visibility, visibility_of
+from kerasformer.layers.token_mixer import TokenMixer
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class ShortConvolution(Configured, Composite):
+class ShortConvolution(TokenMixer):
     """Causal convolution over a few tokens, between two gates: `output(c * convolution(b * x))`.
 
     `b`, `c` and `x` are projections of the input. Each channel is convolved by itself: token `t` of a channel is the
     sum of the products of the kernel with the tokens `t - kernel_size + 1` to `t`. Padding contributes 0, whatever its
     content, so that a text with padding on the left has the states that it has alone.
 
-    It takes the place of the attention of a `DecoderLayer`. Its cache has one tensor `conv`, the products `b * x` of
-    earlier tokens, `(B, 1, S, E)`.
+    It takes the place of attention, see `TokenMixer`. Its cache has one tensor `conv`, the products `b * x` of earlier
+    tokens, `(B, 1, S, E)`.
 
     Args:
         hidden_dim: Size `E` of the output.
@@ -33,20 +33,8 @@ class ShortConvolution(Configured, Composite):
         kernel_initializer: A Keras initializer of the projections and of the kernel `(kernel_size, E)`.
         kwargs: `keras.layers.Layer` arguments.
 
-    Call arguments:
-        x: `(B, T, E)`.
-        attention_mask: `True` or 1 for real tokens, `(B, T)`, or `(B, S)` with a cache; optional.
-        visibility: `Visibility` shared by all layers of a stack, optional; only its slots and its padding matter.
-        cache: `LayerCache` of `conv`, optional.
-        return_attention: Ignored, since there are no weights.
-        return_cache: Returns a dictionary of `output` and `cache`, the updated cache.
-
-    Returns:
-        `(B, T, E)`, or the dictionary.
-
     Raises:
-        InputError: `kernel_size` is less than 2, or in a call, a visibility that is not causal or a mask with a row for
-            each query.
+        InputError: `kernel_size` is less than 2.
 
     Reference: Liquid AI 2025, "LFM2 Technical Report", arXiv:2511.23404; `transformers.models.lfm2`.
     """
@@ -64,14 +52,10 @@ class ShortConvolution(Configured, Composite):
             raise InputError(f"kernel_size must be at least 2. Received: kernel_size={kernel_size}")
         self.hidden_dim, self.kernel_size, self.use_bias = hidden_dim, kernel_size, use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.input_dense = self._dense(3 * hidden_dim, "input")
-        self.output_dense = self._dense(hidden_dim, "output")
+        self.input_dense = self.dense(3 * hidden_dim, "input", use_bias)
+        self.output_dense = self.dense(hidden_dim, "output", use_bias)
         self.kernel: Tensor = None
         self.bias: Tensor = None
-
-    def _dense(self, units: int, name: str) -> Dense:
-        initializer = keras.initializers.get(keras.initializers.serialize(self.kernel_initializer))
-        return Dense(units, self.use_bias, kernel_initializer=initializer, name=name, dtype=self.dtype_policy)
 
     @property
     def cache_spec(self) -> CacheSpec:
@@ -87,50 +71,11 @@ class ShortConvolution(Configured, Composite):
         if self.use_bias:
             self.bias = self.add_weight(shape=shape[1:], initializer="zeros", name="bias")
 
-    def call(
-        self,
-        x: Tensor,
-        attention_mask: Tensor | None = None,
-        visibility: Visibility | None = None,
-        cache: LayerCache | None = None,
-        training: bool = False,
-        return_attention: bool = False,
-        return_cache: bool = False,
-    ) -> Tensor | Outputs:
-        """Applies the layer."""
-        real = real_tokens(type(self).__name__, x, attention_mask, visibility, cache)
+    def mix(self, x: Tensor, real: Tensor | None, cache: LayerCache | None) -> tuple[Tensor, LayerCache | None]:
+        """See `TokenMixer.mix`."""
         b, c, x = ops.split(self.input_dense(x), 3, axis=-1)
         y, cache = convolved(without_padding(b * x, real), self.kernel, self.bias, cache)
-        return packed(self.output_dense(c * y), return_attention or return_cache, cache=cache if return_cache else None)
-
-    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """Maps `(B, T, E)` to itself."""
-        return (*input_shape[:-1], self.hidden_dim)
-
-
-def real_tokens(
-    name: str, x: Tensor, attention_mask: Tensor | None, visibility: Visibility | None, cache: LayerCache | None
-) -> Tensor | None:
-    """Returns which tokens a layer reads that takes the place of causal attention; others are padding.
-
-    Args:
-        name: Name of the layer in an error.
-        x: Its input, `(B, T, E)`.
-        attention_mask: As in the call of the layer.
-        visibility: As in the call of the layer.
-        cache: As in the call of the layer.
-
-    Returns:
-        `True` for tokens, `(B or 1, T)`; `None` if there is no padding.
-
-    Raises:
-        InputError: the visibility is not causal, or a mask has a row for each query.
-    """
-    length = ops.shape(x)[1]
-    visibility = visibility_of(visibility, attention_mask, None, x, None if cache is not None else x.shape[1])
-    if visibility.causal is False:
-        raise InputError(f"A {name} is causal. Expected: a visibility with causal=True. Received: False")
-    return visibility.with_slots(length, [cache]).real_queries(length)
+        return self.output_dense(c * y), cache
 
 
 def without_padding(x: Tensor, real: Tensor | None) -> Tensor:

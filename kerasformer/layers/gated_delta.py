@@ -8,13 +8,11 @@ from keras import ops
 from kerasformer.layers import primitives
 from kerasformer.layers.activations import activation
 from kerasformer.layers.cache import LayerCache
-from kerasformer.layers.convolution import real_tokens, without_padding
-from kerasformer.layers.core import PACKAGE, build_once, packed
-from kerasformer.layers.layer_types import Outputs
+from kerasformer.layers.convolution import without_padding
+from kerasformer.layers.core import PACKAGE, build_once
 from kerasformer.layers.norms import RMSNormalization
 from kerasformer.layers.recurrent_layer import RecurrentLayer
 from kerasformer.layers.tensor import Tensor, split_heads
-from kerasformer.layers.visibility import Visibility
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -22,20 +20,6 @@ class GatedDeltaNet(RecurrentLayer):
     """Linear recurrence over tokens by the gated delta rule, between a short convolution and a gated norm.
 
     The norm is that of each head, before the gate. See `RecurrentLayer` for the arguments and the cache.
-
-    Call arguments:
-        x: `(B, T, E)`.
-        attention_mask: `True` or 1 for real tokens, `(B, T)`, or `(B, S)` with a cache; optional.
-        visibility: `Visibility` shared by all layers of a stack, optional; only its slots and its padding matter.
-        cache: `LayerCache` of `conv` and `recurrent`, optional.
-        return_attention: Ignored, since there are no weights.
-        return_cache: Returns a dictionary of `output` and `cache`, the updated cache.
-
-    Returns:
-        `(B, T, E)`, or the dictionary.
-
-    Raises:
-        InputError: in a call, a visibility that is not causal or a mask with a row for each query.
 
     Reference: Yang et al. 2024, arXiv:2412.06464; `transformers.models.qwen3_5`.
     """
@@ -57,20 +41,10 @@ class GatedDeltaNet(RecurrentLayer):
         build_once(self.output_dense, (None, None, self.inner_dim))
         super().build(input_shape)
 
-    def call(
-        self,
-        x: Tensor,
-        attention_mask: Tensor | None = None,
-        visibility: Visibility | None = None,
-        cache: LayerCache | None = None,
-        training: bool = False,
-        return_attention: bool = False,
-        return_cache: bool = False,
-    ) -> Tensor | Outputs:
-        """Applies the layer."""
+    def mix(self, x: Tensor, real: Tensor | None, cache: LayerCache | None) -> tuple[Tensor, LayerCache | None]:
+        """See `TokenMixer.mix`."""
         batch, length = ops.shape(x)[:2]
-        real = real_tokens(type(self).__name__, x, attention_mask, visibility, cache)
-        joined, cache = self.mixed(self.input_dense(x), real, cache)
+        joined, cache = self.convolve(self.input_dense(x), real, cache)
         keys = self.num_key_heads * self.key_dim
         query, key, value = joined[..., :keys], joined[..., keys : 2 * keys], joined[..., 2 * keys :]
         rate = ops.transpose(without_padding(ops.sigmoid(ops.cast(self.rate(x), "float32")), real), (0, 2, 1))
@@ -87,7 +61,7 @@ class GatedDeltaNet(RecurrentLayer):
         normed = self.norm(ops.cast(ops.transpose(context, (0, 2, 1, 3)), self.compute_dtype))
         gates = ops.reshape(self.gate(x), ops.shape(normed))
         y = ops.reshape(normed * activation("silu")(gates), (batch, length, self.inner_dim))
-        return packed(self.output_dense(y), return_attention or return_cache, cache=cache if return_cache else None)
+        return self.output_dense(y), cache
 
     def _heads(self, x: Tensor) -> Tensor:
         """Splits queries or keys `(B, T, G * K)` into heads of length 1, one for each value head, `(B, H, T, K)`."""

@@ -8,12 +8,9 @@ from keras import ops
 from kerasformer.layers import primitives
 from kerasformer.layers.activations import activation
 from kerasformer.layers.cache import LayerCache
-from kerasformer.layers.convolution import real_tokens
-from kerasformer.layers.core import PACKAGE, build_once, packed
-from kerasformer.layers.layer_types import Outputs
+from kerasformer.layers.core import PACKAGE, build_once
 from kerasformer.layers.recurrent_layer import RecurrentLayer
 from kerasformer.layers.tensor import Tensor, merge_heads, split_heads
-from kerasformer.layers.visibility import Visibility
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -23,20 +20,6 @@ class Mamba2(RecurrentLayer):
     In the terms of the paper, a query is `C`, a key is `B`, the key heads are groups, and `K` is the size of the state.
     A value is multiplied by the size of the token's step, which also gives its decay. Each group of value heads has a
     norm, after the gate. See `RecurrentLayer` for the arguments and the cache.
-
-    Call arguments:
-        x: `(B, T, E)`.
-        attention_mask: `True` or 1 for real tokens, `(B, T)`, or `(B, S)` with a cache; optional.
-        visibility: `Visibility` shared by all layers of a stack, optional; only its slots and its padding matter.
-        cache: `LayerCache` of `conv` and `recurrent`, optional.
-        return_attention: Ignored, since there are no weights.
-        return_cache: Returns a dictionary of `output` and `cache`, the updated cache.
-
-    Returns:
-        `(B, T, E)`, or the dictionary.
-
-    Raises:
-        InputError: in a call, a visibility that is not causal or a mask with a row for each query.
 
     Reference: Dao and Gu 2024, "Transformers are SSMs: Generalized Models and Efficient Algorithms Through Structured
     State Space Duality", arXiv:2405.21060; `transformers.models.granitemoehybrid`.
@@ -57,21 +40,11 @@ class Mamba2(RecurrentLayer):
         self.skip = self.add_weight(shape=(self.num_heads,), initializer="ones", name="skip")
         self.scale = self.add_weight(shape=(self.inner_dim,), initializer="ones", name="scale")
 
-    def call(
-        self,
-        x: Tensor,
-        attention_mask: Tensor | None = None,
-        visibility: Visibility | None = None,
-        cache: LayerCache | None = None,
-        training: bool = False,
-        return_attention: bool = False,
-        return_cache: bool = False,
-    ) -> Tensor | Outputs:
-        """Applies the layer."""
-        real = real_tokens(type(self).__name__, x, attention_mask, visibility, cache)
+    def mix(self, x: Tensor, real: Tensor | None, cache: LayerCache | None) -> tuple[Tensor, LayerCache | None]:
+        """See `TokenMixer.mix`."""
         projected, end = self.input_dense(x), self.inner_dim + self.convolved_dim
         gate, sizes = projected[..., : self.inner_dim], projected[..., end:]
-        joined, cache = self.mixed(projected[..., self.inner_dim : end], real, cache)
+        joined, cache = self.convolve(projected[..., self.inner_dim : end], real, cache)
         keys = self.inner_dim + self.num_key_heads * self.key_dim
         value, key, query = joined[..., : self.inner_dim], joined[..., self.inner_dim : keys], joined[..., keys:]
         value = split_heads(value, self.head_dim)
@@ -85,8 +58,7 @@ class Mamba2(RecurrentLayer):
         skip = ops.cast(ops.convert_to_tensor(self.skip), "float32")
         context = merge_heads(context + value * ops.reshape(skip, (self.num_heads, 1, 1)))
         y = self._norm(context * activation("silu")(ops.cast(gate, "float32")))
-        y = self.output_dense(ops.cast(y, self.compute_dtype))
-        return packed(y, return_attention or return_cache, cache=cache if return_cache else None)
+        return self.output_dense(ops.cast(y, self.compute_dtype)), cache
 
     def _norm(self, x: Tensor) -> Tensor:
         """Divides each group of heads `(B, T, H * V)` by its root mean square."""

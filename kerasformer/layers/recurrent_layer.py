@@ -12,21 +12,21 @@ from kerasformer.errors import InputError
 from kerasformer.layers.activations import activation
 from kerasformer.layers.cache import CacheSpec, LayerCache
 from kerasformer.layers.convolution import convolved, without_padding
-from kerasformer.layers.core import Composite, Configured, Dense
 from kerasformer.layers.layer_types import Initializer, LayerOptions
 from kerasformer.layers.tensor import Tensor
+from kerasformer.layers.token_mixer import TokenMixer
 
 
-class RecurrentLayer(Configured, Composite):
+class RecurrentLayer(TokenMixer):
     """Base of layers with a linear recurrence over tokens, see `primitives.linear_recurrence`.
 
     The queries, keys and values of a token are those of a projection, convolved with those of the last tokens. Each
     value head has a matrix `(K, V)`; several may share a query and key head. Padding changes no matrix, so that a
     padded text has the states that it has alone.
 
-    It takes the place of the attention of a `DecoderLayer`. Its cache has the tensor `conv`, the inputs of the
-    convolution at earlier tokens, `(B, 1, S, C)`, and the state `recurrent`, `(B, H, K, V)`, which has no axis of
-    tokens: see `CacheSpec.states`.
+    It takes the place of attention, see `TokenMixer`. Its cache has the tensor `conv`, the inputs of the convolution at
+    earlier tokens, `(B, 1, S, C)`, and the state `recurrent`, `(B, H, K, V)`, which has no axis of tokens: see
+    `CacheSpec.states`.
 
     Args:
         hidden_dim: Size `E` of the output.
@@ -94,11 +94,6 @@ class RecurrentLayer(Configured, Composite):
         states = {"recurrent": (self.num_heads, self.key_dim, self.head_dim)}
         return CacheSpec(1, self.convolved_dim, self.kernel_size, ("conv",), states)
 
-    def dense(self, units: int, name: str) -> Dense:
-        """Returns a projection without bias."""
-        initializer = keras.initializers.get(keras.initializers.serialize(self.kernel_initializer))
-        return Dense(units, use_bias=False, kernel_initializer=initializer, name=name, dtype=self.dtype_policy)
-
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the weights of the convolution and of the decay."""
         shape = self.kernel_size, self.convolved_dim
@@ -110,12 +105,12 @@ class RecurrentLayer(Configured, Composite):
         self.decay_log = self.add_weight(shape=(self.num_heads,), initializer=rates, name="decay_log")
         self.decay_bias = self.add_weight(shape=(self.num_heads,), initializer="ones", name="decay_bias")
 
-    def mixed(self, x: Tensor, real: Tensor | None, cache: LayerCache | None) -> tuple[Tensor, LayerCache | None]:
+    def convolve(self, x: Tensor, real: Tensor | None, cache: LayerCache | None) -> tuple[Tensor, LayerCache | None]:
         """Convolves queries, keys and values with those of the last tokens.
 
         Args:
             x: `(B, T, C)`.
-            real: As of `real_tokens`.
+            real: As of `mix`.
             cache: As in the call of the layer.
 
         Returns:
@@ -129,7 +124,7 @@ class RecurrentLayer(Configured, Composite):
 
         Args:
             x: Logits of the sizes, `(B, T, H)`.
-            real: As of `real_tokens`.
+            real: As of `mix`.
 
         Returns:
             Two tensors `(B, H, T)` in float32, 0 for padding.
@@ -149,7 +144,3 @@ class RecurrentLayer(Configured, Composite):
         if cache is not None:
             return ops.cast(cache.states[0], "float32")
         return ops.zeros((ops.shape(x)[0], self.num_heads, self.key_dim, self.head_dim), "float32")
-
-    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """Maps `(B, T, E)` to itself."""
-        return (*input_shape[:-1], self.hidden_dim)

@@ -74,7 +74,8 @@ def description(part: Part) -> Description:
         return "Short convolution", (f"{layer.kernel_size} tokens, two gates",), "mixer"
     if isinstance(layer, RecurrentLayer):
         heads = f"{layer.num_heads} heads, {layer.key_dim} × {layer.head_dim} each"
-        return _RECURRENT[type(layer)], (heads, f"after a convolution of {layer.kernel_size} tokens"), "mixer"
+        title = _RECURRENT.get(type(layer), _words(type(layer).__name__))
+        return title, (heads, f"after a convolution of {layer.kernel_size} tokens"), "mixer"
     if isinstance(layer, LMHead):
         details = ["tied to the token table"] if layer.tied else []
         details += [f"scores of {layer.vocab_size:,} tokens"]

@@ -1070,8 +1070,8 @@ CASES = (
         "granitemoehybrid",
         {
             **GRANITE4, "layer_types": ["full_attention", "mamba", "mamba"], "mamba_n_heads": 4, "mamba_d_head": 27,
-            "mamba_expand": 3,
-            "mamba_n_groups": 1, "mamba_conv_bias": False, "hidden_act": "gelu_new", "initializer_range": 0.03,
+            "mamba_expand": 3, "mamba_n_groups": 1, "mamba_conv_bias": False, "hidden_act": "gelu_new",
+            "initializer_range": 0.03,
         },
         only=("text-generation",),
     ),

@@ -63,6 +63,7 @@ REFUSED = [
     ("roberta", "is_decoder", True),
     ("granitemoehybrid", "num_local_experts", 8),
     ("granitemoehybrid", "mamba_n_heads", 5),
+    ("granitemoehybrid", "position_embedding_type", "alibi"),
     ("granitemoehybrid", "time_step_limit", [0.1, 1.0]),
     ("xlm-roberta", "add_cross_attention", True),
     ("albert", "num_hidden_groups", 99),
