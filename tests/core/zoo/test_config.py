@@ -16,7 +16,7 @@ from kerasformer.errors import UnsupportedConfigError
 from kerasformer.generation import GenerationConfig
 from kerasformer.models.config import ConfigWarning
 from kerasformer.tools.testing import Case
-from tests.core.zoo.cases import CASES, FIRST
+from tests.core.zoo.cases import CASES, FIRST, GRANITE4
 from tests.core.zoo.harness import with_entry
 
 
@@ -251,3 +251,8 @@ def test_models_lists_every_file_and_its_tasks():
     assert {case.model_type for case in CASES} | {"transformer", "model2vec"} == set(models)
     assert "question-answering" in models["bert"] and "text-generation" in models["gpt2"]
     json.dumps(models)
+
+
+def test_types_of_layers_of_older_files():
+    content = {**GRANITE4, "layer_types": ["mamba", "attention", "mamba"]}
+    assert config_type("granitemoehybrid").from_hf(content).layer_types == GRANITE4["layer_types"]
