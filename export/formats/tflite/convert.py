@@ -302,12 +302,13 @@ def _tracer(
 ) -> _Tracer:
     """Returns what traces each of the functions, or returns the trace of one that differs only in lengths.
 
-    Traces are kept until the last function that needs them.
+    Functions of one call differ in inputs if only some of their outputs depend on an adapter's matrix. Traces are kept
+    until the last function that needs them.
     """
     traces: dict[Hashable, TensorFunction] = {}
 
     def key(function: Function) -> Hashable:
-        return function.call if function.any_length else function.name
+        return (function.call, frozenset(function.inputs)) if function.any_length else function.name
 
     left = Counter(map(key, functions))
 
