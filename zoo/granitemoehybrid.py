@@ -17,39 +17,27 @@ from typing import ClassVar, Literal
 import keras
 
 from kerasformer.errors import UnsupportedConfigError
-from kerasformer.layers import Mamba2
 from kerasformer.layers.layer_types import LayerArguments
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Count, Size
 from kerasformer.models.gated_decoder import FULL
 from kerasformer.models.hybrid_decoder import LINEAR, HybridDecoder, HybridDecoderConfig
-from kerasformer.models.layouts import Convolution
+from kerasformer.models.mamba2_decoder import Mamba2DecoderConfig, mamba2, mamba2_rows
 from kerasformer.models.task_models import CausalFeatures, heads
 from kerasformer.models.weight_table import Row, dense, fused, nested
 from kerasformer.zoo.granite import Granite, GraniteCausalLM, GraniteConfig
 
-UNLIMITED = [0.0, float("inf")]
-
 
 @dataclass(frozen=True, kw_only=True)
-class GraniteMoeHybridConfig(GraniteConfig, HybridDecoderConfig):
+class GraniteMoeHybridConfig(GraniteConfig, HybridDecoderConfig, Mamba2DecoderConfig):
     """Configuration of Granite 4; the defaults are those of the reference class, except that there are no experts.
 
     Attributes:
         num_experts: Number of experts, which must be 0.
         positions: `rope` for rotary positions; none by default.
-        state_dim: Size of the state of Mamba-2 for each value.
-        num_state_heads: Number of its heads.
-        state_head_dim: Size of its heads; `expansion` times the hidden size in all, which is the default.
-        num_groups: Number of groups of heads with common inputs and outputs of the state.
-        expansion: Size of all heads divided by the hidden size.
-        kernel_size: Number of tokens in the kernel of its convolution.
-        convolution_bias: Whether this convolution has a bias.
     """
 
     model_type = "granitemoehybrid"
-    # A bias before the convolution would make the states of a text depend on the padding before it.
-    required = {"mamba_proj_bias": (False,), "time_step_limit": (None, UNLIMITED, [0.0, {"__float__": "Infinity"}])}
     ignored = frozenset(
         """intermediate_size mamba_chunk_size num_experts_per_tok output_router_logits pretraining_tp
         router_aux_loss_coef""".split()
@@ -61,25 +49,10 @@ class GraniteMoeHybridConfig(GraniteConfig, HybridDecoderConfig):
     intermediate_dim: Size = hf("shared_intermediate_size", 1024)
     num_experts: Count = hf("num_local_experts", 0)
     positions: Literal["rope", "nope"] | None = hf("position_embedding_type", None)
-    state_dim: Size = hf("mamba_d_state", 256)
-    num_state_heads: Size = hf("mamba_n_heads", 128)
-    state_head_dim: Size | Literal["auto"] = hf("mamba_d_head", "auto")
-    num_groups: Size = hf("mamba_n_groups", 1)
-    expansion: Size = hf("mamba_expand", 2)
-    kernel_size: Size = hf("mamba_d_conv", 4)
-    convolution_bias: bool = hf("mamba_conv_bias", True)
 
     def __post_init__(self) -> None:
-        """Sets the default size of heads, and validates it."""
+        """Refuses experts."""
         super().__post_init__()
-        inner, count = self.expansion * self.hidden_dim, self.num_state_heads
-        if self.state_head_dim == "auto":
-            object.__setattr__(self, "state_head_dim", inner // count)
-        if self.state_head_dim * count != inner:
-            raise UnsupportedConfigError(
-                f"mamba_n_heads times mamba_d_head must be mamba_expand times hidden_size, {inner}. "
-                f"Received: {count} times {self.state_head_dim}"
-            )
         if self.num_experts:
             raise UnsupportedConfigError(
                 f"Granite 4 is supported without experts, num_local_experts=0. Received: {self.num_experts}"
@@ -93,20 +66,7 @@ class GraniteMoeHybrid(HybridDecoder, Granite):
 
     def make_mixer(self) -> keras.layers.Layer:
         """Creates Mamba-2."""
-        config = self.config
-        return Mamba2(
-            config.hidden_dim,
-            config.num_state_heads,
-            config.num_groups,
-            config.state_head_dim,
-            config.state_dim,
-            config.kernel_size,
-            config.convolution_bias,
-            config.hidden_act,
-            config.epsilon,
-            self.initializer,
-            name="mamba",
-        )
+        return mamba2(self.config, self.initializer)
 
     def attention_options(self, index: int) -> LayerArguments:
         """Returns the options of Granite's attention, with rotary positions only if they are asked for."""
@@ -115,13 +75,7 @@ class GraniteMoeHybrid(HybridDecoder, Granite):
 
     def mixer_rows(self) -> list[Row]:
         """Returns the weight table of Mamba-2."""
-        config = self.config
-        rows = [*dense("input", "in_proj", bias=False), *dense("output", "out_proj", bias=False)]
-        names = {"decay_log": "A_log", "decay_bias": "dt_bias", "skip": "D", "scale": "norm.weight"}
-        rows += [Row((path,), tensor) for path, tensor in names.items()]
-        rows.append(Row(("kernel",), "conv1d.weight", layout=Convolution(config.kernel_size)))
-        rows += [Row(("bias",), "conv1d.bias")] if config.convolution_bias else []
-        return nested(rows, "mamba/", "mamba.")
+        return mamba2_rows(self.config)
 
     def feed_forward_rows(self) -> list[Row]:
         """Returns the weight table of the feed-forward network."""
