@@ -52,11 +52,6 @@ class Granite(GatedDecoder):
 
     config_type = GraniteConfig
 
-    @property
-    def embedding_scale(self) -> float:
-        """Factor of the token embeddings at the input."""
-        return self.config.embedding_factor
-
     def layer_options(self, index: int) -> dict[str, Any]:
         """Returns the factor of the outputs of attention and feed-forward network."""
         return {"residual_scale": self.config.residual_factor}

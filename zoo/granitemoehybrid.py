@@ -38,6 +38,7 @@ class GraniteMoeHybridConfig(GraniteConfig, HybridDecoderConfig, Mamba2DecoderCo
     """
 
     model_type = "granitemoehybrid"
+    required = {**Mamba2DecoderConfig.required, "normalization_function": ("rmsnorm",)}
     ignored = frozenset(
         """intermediate_size mamba_chunk_size num_experts_per_tok output_router_logits pretraining_tp
         router_aux_loss_coef""".split()

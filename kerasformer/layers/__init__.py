@@ -48,6 +48,7 @@ from kerasformer.layers.norms import (
     RMSNormalization,
     normalization,
 )
+from kerasformer.layers.parallel_mixer import ParallelMixer
 from kerasformer.layers.positions import RelativePositionBias, SinusoidalPositions, alibi_bias, sinusoids
 from kerasformer.layers.primitives import Primitives, lowering
 from kerasformer.layers.random_blocks import SparseBlocks
@@ -111,6 +112,7 @@ __all__ = [
     "NormalizedDense",
     "Outputs",
     "PACKAGE",
+    "ParallelMixer",
     "Primitives",
     "Projection",
     "RMSNormalization",

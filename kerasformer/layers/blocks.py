@@ -26,7 +26,7 @@ from kerasformer.layers.core import (
 from kerasformer.layers.feed_forward import FeedForward
 from kerasformer.layers.layer_types import LayerOptions, Outputs
 from kerasformer.layers.norms import normalization
-from kerasformer.layers.tensor import Tensor, Tokens, zero_padding
+from kerasformer.layers.tensor import Tensor, Tokens, scaled, zero_padding
 from kerasformer.layers.visibility import Visibility, visibility_of
 
 Order = Literal["post_norm", "pre_norm", "feed_forward_pre_norm", "sandwich_norm", "parallel", "shared_parallel"]
@@ -214,7 +214,7 @@ class EncoderLayer(Configured, Composite):
 
     def _add(self, x: Tensor, y: Tensor, norm: keras.layers.Layer | None, training: bool) -> Tensor:
         y = self.residual_dropout(y, training=training)
-        total = primitives.residual(x, y if self.residual_scale == 1.0 else y * self.residual_scale)
+        total = primitives.residual(x, scaled(y, self.residual_scale))
         return total if norm is None or self.order != "post_norm" else norm(total)
 
 

@@ -463,6 +463,10 @@ class RecurrentCache(LayerCache):
         pairs = zip(self.content, states, strict=True)
         return replace(self, content=tuple(ops.cast(new, old.dtype) for old, new in pairs))
 
+    def with_entries(self, entries: LayerCache) -> RecurrentCache:
+        """Returns the cache with other `entries`, those after the tokens that were added."""
+        return replace(self, entries=entries)
+
     def key_slots(self, length: int | Tensor) -> Tensor | None:
         """See `LayerCache.key_slots`."""
         return self.entries.key_slots(length)
@@ -495,7 +499,7 @@ class RowCaches:
     Only attention, which has no weights, is computed row by row; the projections are computed for the whole batch.
     """
 
-    rows: tuple[LayerCache, ...]
+    rows: tuple[Any, ...]
 
     @property
     def complete(self) -> bool:
@@ -517,6 +521,16 @@ class RowCaches:
         """See `LayerCache.with_states`."""
         rows = (row.with_states(*(row_of(x, index) for x in states)) for index, row in enumerate(self.rows))
         return RowCaches(tuple(rows))
+
+    @property
+    def entries(self) -> RowCaches:
+        """Caches of what has an axis of tokens, if the rows are each a `RecurrentCache`."""
+        return RowCaches(tuple(row.entries for row in self.rows))
+
+    def with_entries(self, entries: RowCaches) -> RowCaches:
+        """See `RecurrentCache.with_entries`."""
+        pairs = zip(self.rows, entries.rows, strict=True)
+        return RowCaches(tuple(row.with_entries(of_row) for row, of_row in pairs))
 
     def key_slots(self, length: int | Tensor) -> Tensor | None:
         """Returns the slots `(B, S)` of the keys of each row; `None` for those of the visibility."""

@@ -11,7 +11,7 @@ from keras import ops
 from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, Embedding, arguments_of, as_ids, build_once
 from kerasformer.layers.layer_types import Initializer, LayerConfig, LayerOptions
 from kerasformer.layers.norms import normalization
-from kerasformer.layers.tensor import Shape, Tensor, shifted, zero_padding
+from kerasformer.layers.tensor import Shape, Tensor, scaled, shifted, zero_padding
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -139,9 +139,7 @@ class TransformerEmbeddings(Composite):
     ) -> Tensor:
         """Looks up all embeddings and adds them."""
         ids = as_ids(ids)
-        x = self.tokens(ids)
-        if self.token_scale != 1.0:
-            x = x * ops.cast(self.token_scale, x.dtype)
+        x = scaled(self.tokens(ids), self.token_scale)
         if self.token_projection is not None:
             x = self.token_projection(self._with_neighbors(x, attention_mask))
         if self.segments is not None:

@@ -9,7 +9,7 @@ import keras
 from kerasformer.layers.activations import activation as get_activation
 from kerasformer.layers.core import PACKAGE, Composite, Configured, Dense, Dropout, build_once
 from kerasformer.layers.layer_types import Initializer, LayerOptions
-from kerasformer.layers.tensor import Tensor
+from kerasformer.layers.tensor import Tensor, scaled
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -25,6 +25,8 @@ class FeedForward(Configured, Composite):
         gated: Whether to use the gated form (Shazeer 2020, arXiv:2002.05202).
         use_bias: Whether the projections have a bias.
         output_bias: Whether the output projection has a bias; `use_bias` by default.
+        gate_scale: Factor of what is activated (Falcon-H1).
+        output_scale: Factor of the output, likewise.
         dropout: Dropout rate after the activation.
         kernel_initializer: A Keras initializer.
         kwargs: `keras.layers.Layer` arguments.
@@ -45,12 +47,15 @@ class FeedForward(Configured, Composite):
         dropout: float = 0.0,
         kernel_initializer: Initializer = "glorot_uniform",
         output_bias: bool | None = None,
+        gate_scale: float = 1.0,
+        output_scale: float = 1.0,
         **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.hidden_dim, self.intermediate_dim = hidden_dim, intermediate_dim
         self.activation, self.gated = activation, gated
         self.use_bias, self.dropout = use_bias, dropout
+        self.gate_scale, self.output_scale = gate_scale, output_scale
         self.output_bias = use_bias if output_bias is None else output_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self._activate = get_activation(activation)
@@ -79,8 +84,9 @@ class FeedForward(Configured, Composite):
 
     def call(self, x: Tensor, training: bool = False) -> Tensor:
         """Applies the layer."""
-        y = self._activate(self.gate(x)) * self.up(x) if self.gated else self._activate(self.intermediate(x))
-        return self.output_dense(self.activation_dropout(y, training=training))
+        y = scaled((self.gate if self.gated else self.intermediate)(x), self.gate_scale)
+        y = self._activate(y) * self.up(x) if self.gated else self._activate(y)
+        return scaled(self.output_dense(self.activation_dropout(y, training=training)), self.output_scale)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Maps `(..., in)` to `(..., E)`."""

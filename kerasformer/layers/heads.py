@@ -23,7 +23,7 @@ from kerasformer.layers.core import (
 from kerasformer.layers.feed_forward import FeedForward
 from kerasformer.layers.layer_types import Initializer, LayerOptions, LowRankOptions
 from kerasformer.layers.norms import LayerNormalization
-from kerasformer.layers.tensor import Tensor
+from kerasformer.layers.tensor import Tensor, scaled
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -377,8 +377,7 @@ class LMHead(LowRank):
 
     def call(self, x: Tensor, embedding: Embedding | None = None) -> Tensor:
         """Applies the head."""
-        if self.scale != 1.0:
-            x = x * self.scale
+        x = scaled(x, self.scale)
         if self.tied:
             scores = required(embedding).project(x, self.bias)
         else:

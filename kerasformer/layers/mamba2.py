@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
+import numpy as np
 from keras import ops
 
 from kerasformer.layers import primitives
@@ -19,11 +23,30 @@ class Mamba2(RecurrentLayer):
 
     In the terms of the paper, a query is `C`, a key is `B`, the key heads are groups, and `K` is the size of the state.
     A value is multiplied by the size of the token's step, which also gives its decay. Each group of value heads has a
-    norm, after the gate. See `RecurrentLayer` for the arguments and the cache.
+    norm, after the gate. See `RecurrentLayer` for the other arguments and the cache.
+
+    Args:
+        has_norm: Whether there is a norm after the gate.
+        input_scales: Factors of the gate, the values, the keys, the queries and the sizes of steps, as they are
+            projected (Falcon-H1).
 
     Reference: Dao and Gu 2024, "Transformers are SSMs: Generalized Models and Efficient Algorithms Through Structured
     State Space Duality", arXiv:2405.21060; `transformers.models.granitemoehybrid`.
     """
+
+    def __init__(
+        self,
+        hidden_dim: int,
+        num_heads: int,
+        num_key_heads: int,
+        head_dim: int,
+        key_dim: int,
+        has_norm: bool = True,
+        input_scales: Sequence[float] = (1.0,) * 5,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(hidden_dim, num_heads, num_key_heads, head_dim, key_dim, **kwargs)
+        self.has_norm, self.input_scales = has_norm, tuple(input_scales)
 
     def create_layers(self) -> None:
         """See `RecurrentLayer.create_layers`."""
@@ -38,11 +61,12 @@ class Mamba2(RecurrentLayer):
         build_once(self.output_dense, (None, None, self.inner_dim))
         super().build(input_shape)
         self.skip = self.add_weight(shape=(self.num_heads,), initializer="ones", name="skip")
-        self.scale = self.add_weight(shape=(self.inner_dim,), initializer="ones", name="scale")
+        if self.has_norm:
+            self.scale = self.add_weight(shape=(self.inner_dim,), initializer="ones", name="scale")
 
     def mix(self, x: Tensor, real: Tensor | None, cache: LayerCache | None) -> tuple[Tensor, LayerCache | None]:
         """See `TokenMixer.mix`."""
-        projected, end = self.input_dense(x), self.inner_dim + self.convolved_dim
+        projected, end = self._scaled(self.input_dense(x)), self.inner_dim + self.convolved_dim
         gate, sizes = projected[..., : self.inner_dim], projected[..., end:]
         joined, cache = self.convolve(projected[..., self.inner_dim : end], real, cache)
         keys = self.inner_dim + self.num_key_heads * self.key_dim
@@ -57,8 +81,16 @@ class Mamba2(RecurrentLayer):
             cache = cache.with_states(state)
         skip = ops.cast(ops.convert_to_tensor(self.skip), "float32")
         context = merge_heads(context + value * ops.reshape(skip, (self.num_heads, 1, 1)))
-        y = self._norm(context * activation("silu")(ops.cast(gate, "float32")))
-        return self.output_dense(ops.cast(y, self.compute_dtype)), cache
+        y = context * activation("silu")(ops.cast(gate, "float32"))
+        return self.output_dense(ops.cast(self._norm(y) if self.has_norm else y, self.compute_dtype)), cache
+
+    def _scaled(self, x: Tensor) -> Tensor:
+        """Multiplies the parts of a projected token by their factors."""
+        if set(self.input_scales) == {1.0}:
+            return x
+        keys = self.num_key_heads * self.key_dim
+        sizes = self.inner_dim, self.inner_dim, keys, keys, self.num_heads
+        return x * ops.cast(np.repeat(np.array(self.input_scales, "float32"), sizes), x.dtype)
 
     def _norm(self, x: Tensor) -> Tensor:
         """Divides each group of heads `(B, T, H * V)` by its root mean square."""

@@ -71,6 +71,11 @@ def in_dtype_of(x: Tensor, weight: Tensor, part: Index = None) -> Tensor:
         return tf.cast(weight if part is None else weight[part], x.dtype)
 
 
+def scaled(x: Tensor, scale: float) -> Tensor:
+    """Multiplies by a constant; 1 adds no operation."""
+    return x if scale == 1.0 else x * ops.cast(scale, x.dtype)
+
+
 def shifted(x: Tensor, distance: int, count: int | None = None) -> list[Tensor]:
     """Returns the neighbors of each token up to a distance: the tokens before it, itself, and the tokens after it.
 

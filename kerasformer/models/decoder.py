@@ -30,7 +30,7 @@ from kerasformer.layers import (
 from kerasformer.layers.blocks import Order
 from kerasformer.layers.core import as_ids
 from kerasformer.layers.layer_types import LayerArguments, LayerOptions, Outputs
-from kerasformer.layers.tensor import Shape, Tensor
+from kerasformer.layers.tensor import Shape, Tensor, scaled
 from kerasformer.models.backbone import Backbone
 from kerasformer.models.creation import normal
 from kerasformer.models.text_inputs import PREFIX_MASK, TextInput
@@ -188,7 +188,8 @@ class CausalDecoder(Backbone):
     @property
     def embedding_scale(self) -> float:
         """Factor of the token embeddings at the input."""
-        return 1.0
+        factor: float = getattr(self.config, "embedding_factor", 1.0)
+        return factor
 
     def make_norm(self, name: str) -> keras.layers.Layer:
         """Creates a norm."""
@@ -209,9 +210,7 @@ class CausalDecoder(Backbone):
 
     def embed(self, ids: Tensor, visibility: Visibility, training: bool = False) -> Tensor:
         """Returns the input of the first layer, `(B, T, E)`."""
-        x = self.tokens(ids)
-        if self.embedding_scale != 1.0:
-            x = x * ops.cast(self.embedding_scale, x.dtype)
+        x = scaled(self.tokens(ids), self.embedding_scale)
         if self.input_projection is not None:
             x = self.input_projection(x)
         if self.positions is not None:

@@ -31,7 +31,7 @@ from kerasformer.layers import (
 from kerasformer.layers.blocks import Order
 from kerasformer.layers.core import as_ids
 from kerasformer.layers.layer_types import LayerArguments, LayerConfig, LayerOptions, Outputs
-from kerasformer.layers.tensor import Shape, Tensor
+from kerasformer.layers.tensor import Shape, Tensor, scaled
 from kerasformer.models.backbone import Backbone
 from kerasformer.models.creation import normal
 from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS
@@ -304,9 +304,7 @@ class EncoderDecoder(Backbone):
             getattr(self, name) for name in (f"{stack}_positions", f"{stack}_embeddings_norm", f"{stack}_bias", stack)
         )
         ids = as_ids(ids)
-        x = tokens(ids)
-        if self.embedding_scale != 1.0:
-            x = x * ops.cast(self.embedding_scale, x.dtype)
+        x = scaled(tokens(ids), self.embedding_scale)
         if positions is not None:
             x = x + positions(self.position_rows(stack, ids, visibility))
         if embeddings_norm is not None:

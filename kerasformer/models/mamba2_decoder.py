@@ -49,8 +49,8 @@ class Mamba2DecoderConfig(GatedDecoderConfig):
             object.__setattr__(self, "state_head_dim", inner // count)
         if self.state_head_dim * count != inner:
             raise UnsupportedConfigError(
-                f"mamba_n_heads times mamba_d_head must be the size of all heads of Mamba-2, {inner}. "
-                f"Received: {count} times {self.state_head_dim}"
+                "mamba_n_heads times mamba_d_head must be mamba_d_ssm, or mamba_expand times hidden_size without it, "
+                f"{inner}. Received: {count} times {self.state_head_dim} for {inner}"
             )
 
     @property
@@ -65,13 +65,13 @@ def mamba2(config: Mamba2DecoderConfig, initializer: dict[str, Any], **options: 
         config.hidden_dim,
         config.num_state_heads,
         config.num_groups,
-        config.state_head_dim,
+        int(config.state_head_dim),
         config.state_dim,
-        config.kernel_size,
-        config.convolution_bias,
-        config.hidden_act,
-        config.epsilon,
-        initializer,
+        kernel_size=config.kernel_size,
+        convolution_bias=config.convolution_bias,
+        activation=config.hidden_act,
+        epsilon=config.epsilon,
+        kernel_initializer=initializer,
         name="mamba",
         **options,
     )

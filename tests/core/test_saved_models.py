@@ -50,6 +50,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "num_value_heads": 2,
     },
     "granitemoehybrid": {"num_state_heads": 4, "state_dim": 5, "kernel_size": 3},
+    "falcon_h1": {"num_state_heads": 4, "state_size": 20, "state_dim": 5, "kernel_size": 3},
 }
 """Further settings of single architectures."""
 SEVERAL_HEADS = ("bert", "gpt2", "t5")

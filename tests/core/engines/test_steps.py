@@ -33,6 +33,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "t5": {"head_dim": 8},  # a head size that fused attention supports
     "lfm2": {"head_dim": 8, "max_length": CAPACITY},  # most layers keep inputs of a convolution
     "qwen3_5_text": {"max_length": CAPACITY},  # most layers have a recurrent state
+    "falcon_h1": {"max_length": CAPACITY},  # all layers have keys, values and states
 }
 SLIDING = {"gpt2": (3, 5), "t5": (None, 4)}
 """Windows of the decoder's layers in the kind of that name with "windows"."""
@@ -200,6 +201,10 @@ BEFORE_A_RELEASE = {
     ("litert-int8", "lfm2"),
     ("litert-int8", "qwen3_5_text"),
     ("onnx-int8", "qwen3_5_text"),
+    ("litert-int8", "falcon_h1"),
+    ("onnx-int8", "falcon_h1"),
+    ("onnx-portable", "falcon_h1"),
+    ("saved-model", "falcon_h1"),
     ("litert-int8-caches", "gpt2-windows"),
     ("litert", "t5-windows"),
     ("onnx-int8", "lfm2"),

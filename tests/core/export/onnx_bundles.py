@@ -32,6 +32,10 @@ TINY: dict[str, dict[str, Any]] = {
         **ENCODER, "num_layers": 3, "num_key_value_heads": 1, "head_dim": 8, "kernel_size": 3, "key_dim": 6,
         "value_dim": 5, "num_key_heads": 2, "num_value_heads": 4, "full_every": 2, "epsilon": 0.1,
     },
+    "falcon_h1": {
+        **ENCODER, "num_key_value_heads": 1, "head_dim": 8, "kernel_size": 3, "state_size": 20, "num_state_heads": 4,
+        "state_dim": 6, "num_groups": 2, "state_part_factors": [0.5, 0.8, 1.2, 1.5, 0.9], "epsilon": 0.1,
+    },
     "bloom": {"hidden_dim": 36, "num_layers": 2, "num_heads": 6},
     "big_bird": {**ENCODER, "max_length": 64, "block_size": 4, "num_random_blocks": 1, "sep_token_id": 2},
     "longformer": {

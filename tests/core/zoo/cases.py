@@ -130,6 +130,16 @@ GRANITE4 = {
     "layer_types": ["linear_attention", "full_attention", "linear_attention"], "tie_word_embeddings": True,
     "embedding_multiplier": 3.0, "attention_multiplier": 0.3, "residual_multiplier": 0.6, "logits_scaling": 2.5,
 }  # fmt: skip
+# The settings of Falcon-H1-0.5B-Instruct at small sizes.
+FALCON_H1 = {
+    **LLAMA, "num_hidden_layers": 2, "head_dim": 8, "tie_word_embeddings": False, "rope_theta": 1e11,
+    "rope_scaling": None, "mamba_n_heads": 9, "mamba_d_ssm": 54, "mamba_d_head": 6, "mamba_d_state": 7,
+    "mamba_n_groups": 1, "mamba_d_conv": 4, "mamba_rms_norm": False, "mamba_norm_before_gate": False,
+    "attention_in_multiplier": 1.0, "attention_out_multiplier": 0.9375, "embedding_multiplier": 5.656854249492381,
+    "key_multiplier": 0.39062499999999994, "lm_head_multiplier": 0.0390625, "ssm_in_multiplier": 1.25,
+    "ssm_out_multiplier": 0.23570226039551587, "mlp_multipliers": [0.8838834764831844, 0.5859375],
+    "ssm_multipliers": [0.3535533905932738, 0.25, 0.3535533905932738, 0.5, 0.3535533905932738],
+}  # fmt: skip
 T5GEMMA = {
     "encoder": {**GEMMA2, "num_hidden_layers": 2, "hidden_activation": "gelu"},
     "decoder": {
@@ -1072,6 +1082,20 @@ CASES = (
             **GRANITE4, "layer_types": ["full_attention", "mamba", "mamba"], "mamba_n_heads": 4, "mamba_d_head": 27,
             "mamba_expand": 3, "mamba_n_groups": 1, "mamba_conv_bias": False, "hidden_act": "gelu_new",
             "initializer_range": 0.03,
+        },
+        only=("text-generation",),
+    ),
+    of("falcon_h1", FALCON_H1, derived=frozenset({"num_key_value_heads"})),
+    # Every switch the other way: groups and a norm of Mamba-2, biases, tied tables, a factor of the attention's input.
+    Case(
+        "falcon_h1-norm",
+        "falcon_h1",
+        {
+            **{key: value for key, value in FALCON_H1.items() if key != "head_dim"}, "mamba_rms_norm": True,
+            "mamba_d_ssm": None, "mamba_expand": 3, "mamba_n_heads": 4, "mamba_d_head": "auto", "mamba_n_groups": 2,
+            "mamba_d_conv": 3, "mamba_conv_bias": False, "attention_bias": True, "mlp_bias": True,
+            "tie_word_embeddings": True, "attention_in_multiplier": 0.7, "hidden_act": "gelu_new",
+            "initializer_range": 0.03, "num_key_value_heads": 6, "attention_dropout": 0.11,
         },
         only=("text-generation",),
     ),

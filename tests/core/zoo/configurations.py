@@ -145,9 +145,12 @@ def reduced_part(content: JsonObject, kind: Any) -> JsonObject:
         "attention_layers": ["global", "local"],
         "num_hidden_layers": 2,  # beside `encoder_layers`
     }
-    distances |= {"head_dim": 8, "layer_types": sorted(set(content.get("layer_types") or ()))}
     layers = 4 if "no_rope_layers" in content else 2  # the last one without positions
-    distances["num_hidden_layers"] = layers  # a key beside that of the field
+    types = (sorted(set(content.get("layer_types") or ())) * layers)[:layers]
+    # `num_hidden_layers` is a key beside that of the field.
+    distances |= {"head_dim": 8, "layer_types": types, "num_hidden_layers": layers}
+    if not content.get("mamba_d_ssm"):
+        distances |= {"mamba_n_heads": small, "mamba_d_head": content.get("mamba_expand")}
     sizes_of_parts = {positions: 41 + offset} if positions else {names["head_dim"]: 8}
     if decoder := names.get("num_decoder_layers"):
         sizes_of_parts[decoder] = max(layers * content[decoder] // content[names["num_layers"]], 1)

@@ -65,6 +65,9 @@ REFUSED = [
     ("granitemoehybrid", "mamba_n_heads", 5),
     ("granitemoehybrid", "position_embedding_type", "alibi"),
     ("granitemoehybrid", "time_step_limit", [0.1, 1.0]),
+    ("falcon_h1", "ssm_multipliers", [1.0] * 4),
+    ("falcon_h1", "mamba_d_ssm", 55),
+    ("falcon_h1", "projectors_bias", True),
     ("xlm-roberta", "add_cross_attention", True),
     ("albert", "num_hidden_groups", 99),
     ("electra", "is_decoder", True),
@@ -251,6 +254,11 @@ def test_models_lists_every_file_and_its_tasks():
     assert {case.model_type for case in CASES} | {"transformer", "model2vec"} == set(models)
     assert "question-answering" in models["bert"] and "text-generation" in models["gpt2"]
     json.dumps(models)
+
+
+def test_a_norm_before_the_gate_is_refused():
+    with pytest.raises(UnsupportedConfigError, match="mamba_norm_before_gate=False. Received: .*=True"):
+        config_type("falcon_h1").from_hf({"mamba_n_heads": 64, "mamba_rms_norm": True})
 
 
 def test_types_of_layers_of_older_files():

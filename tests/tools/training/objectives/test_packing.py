@@ -24,7 +24,17 @@ MEMBERS = ((0, 1, 2), (3, 4))
 """The texts in each row of 16 positions."""
 QUICK = ("bert", "roberta", "gpt2", "mistral", "t5", "bart", "m2m_100", "bloom", "deberta", "electra")
 """Each kind of positions and of masks; the other architectures repeat these."""
-REFUSED = ("longformer", "big_bird", "bigbird_pegasus", "led", "mobilebert", "lfm2", "qwen3_5_text", "granitemoehybrid")
+REFUSED = (
+    "longformer",
+    "big_bird",
+    "bigbird_pegasus",
+    "led",
+    "mobilebert",
+    "lfm2",
+    "qwen3_5_text",
+    "granitemoehybrid",
+    "falcon_h1",
+)
 TASKS = ("fill-mask", "text-generation", "text2text-generation", "replaced-token-detection")
 
 
