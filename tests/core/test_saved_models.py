@@ -82,7 +82,15 @@ ALONE: dict[str, tuple[keras.layers.Layer, Arrays]] = {
     ),
     "short convolution": (layers.ShortConvolution(12, 3), {"x": np.ones((2, 3, 12), "float32")}),
     "gated delta net": (layers.GatedDeltaNet(12, 4, 2, 3, 5, 3), {"x": np.ones((2, 3, 12), "float32")}),
-    "mamba-2": (layers.Mamba2(12, 4, 2, 3, 5, 3, True), {"x": np.ones((2, 3, 12), "float32")}),
+    "mamba-2": (layers.Mamba2(12, 4, 2, 3, 5, convolution_bias=True), {"x": np.ones((2, 3, 12), "float32")}),
+    "attention and mamba-2": (
+        layers.ParallelMixer(
+            layers.MultiHeadAttention(2, 12, name="attention"),
+            layers.Mamba2(12, 4, 2, 3, 5, has_norm=False, input_scales=[0.5, 0.6, 0.7, 0.8, 0.9], name="mamba"),
+            *(0.5, 0.9, 1.1),
+        ),
+        {"x": np.random.default_rng(2).normal(size=(2, 3, 12)).astype("float32")},
+    ),
     "gated attention": (
         layers.GatedAttention(2, 12),
         {"query": np.random.default_rng(2).normal(size=(2, 3, 12)).astype("float32")},
