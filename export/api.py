@@ -38,7 +38,7 @@ from kerasformer.export.fallback import write_verified
 from kerasformer.export.formats.registry import find_format
 from kerasformer.export.formats.saved_model.convert import check_in_graph
 from kerasformer.export.graph.adapters import zero_adapter
-from kerasformer.export.hugging_face_files import write_config, write_tokenizer
+from kerasformer.export.hugging_face_files import write_config, write_modules, write_tokenizer
 from kerasformer.export.job import ExportJob
 from kerasformer.export.options import resolve_options, uses_calibration
 from kerasformer.export.progress_report import progress_reporter
@@ -209,6 +209,8 @@ def _write_all(builder: BundleBuilder) -> Manifest:
         gpu_findings=findings,
     )
     write_config(job, folder, builder.format.config_entries(manifest, folder))
+    if job.info.embedding is not None and not builder.target.name:
+        write_modules(job.info.embedding, folder)
     manifest = builder.target.place(manifest, folder)
     added = builder.target.finish(job, manifest, folder)
     write_card(folder, manifest, builder.target, Credits.of_model(job.model), added)

@@ -1,4 +1,4 @@
-"""Files for Hugging Face's libraries: configuration, generation settings and tokenizer.
+"""Files for Hugging Face's libraries: configuration, generation settings, tokenizer and modules.
 
 Settings that transformers defaults in Python but not in JavaScript are written explicitly, so that one folder works in
 both.
@@ -10,10 +10,13 @@ from pathlib import Path
 
 from tokenizers import models, normalizers
 
+from kerasformer.bundle.info import EmbeddingInfo
 from kerasformer.export.job import ExportJob
 from kerasformer.files.publishing import write_json
 from kerasformer.files.reading import JsonMapping, JsonObject, read_json
 from kerasformer.tokenization import Tokenizer, hard_texts
+
+_MODULE = "kerasformer.tools.integrations.sentence_transformers.KerasformerModule"
 
 
 def write_tokenizer(job: ExportJob, folder: Path) -> None:
@@ -58,6 +61,18 @@ def write_config(job: ExportJob, folder: Path, extra_entries: JsonMapping) -> No
         if ends != job.info.eos_token_id:
             settings["eos_token_id"] = list(ends)
         write_json(folder / "generation_config.json", settings)
+
+
+def write_modules(embedding: EmbeddingInfo, folder: Path) -> None:
+    """Writes the files with which sentence-transformers opens a bundle, and every library that takes its models."""
+    write_json(folder / "modules.json", [{"idx": 0, "name": "0", "path": "", "type": _MODULE}])
+    settings = {
+        "model_type": "SentenceTransformer",
+        "prompts": dict(embedding.prompts),
+        "default_prompt_name": embedding.default_prompt,
+        "similarity_fn_name": embedding.similarity,
+    }
+    write_json(folder / "config_sentence_transformers.json", settings)
 
 
 def end_tokens(job: ExportJob) -> tuple[int, ...]:

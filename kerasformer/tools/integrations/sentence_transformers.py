@@ -1,68 +1,84 @@
-"""A bundle or a checkpoint in the place of a `SentenceTransformer`, for evaluators and utilities of that library."""
+"""A bundle or a checkpoint as a `SentenceTransformer`, also for other libraries that take one."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Self
 
 import numpy as np
 
+from kerasformer.errors import InputError
 from kerasformer.extras import require
 from kerasformer.pipelines import pipeline
 
 torch = require("torch", "sentence-transformers")
-_similarities = require("sentence_transformers.util.similarity", "sentence-transformers").SimilarityFunction
-
-_SAME_OPTIONS = ("prompt_name", "prompt", "batch_size", "truncate_dim")
-"""Options of `SentenceTransformer.encode` that a pipeline has under the same name."""
+_library = require("sentence_transformers", "sentence-transformers")
+_modules = require("sentence_transformers.base.modules", "sentence-transformers")
 
 
-class KerasformerSentenceTransformer:
-    """Embeddings of texts with the methods of `sentence_transformers.SentenceTransformer` that compute.
+class KerasformerModule(_modules.InputModule):  # type: ignore[misc, name-defined]
+    """Computes the embeddings of texts, as the only module of a `SentenceTransformer`.
 
-    The model itself needs no PyTorch; tensors are made where the library asks for them.
+    `modules.json` of a bundle with embeddings names it, for `SentenceTransformer(folder, trust_remote_code=True)`: that
+    library imports classes of other packages only with this argument. No code of the folder is run.
 
     Args:
         source: Bundle, checkpoint, preset, hub id, or a pipeline for sentence-similarity.
         options: Options of the runtime of a bundle, such as `num_threads`.
+
+    Raises:
+        InputError: the model computes no embeddings.
+    """
+
+    def __init__(self, source: Any, **options: Any) -> None:
+        super().__init__()
+        self.pipe = source if hasattr(source, "engine") else pipeline(source, "sentence-similarity", **options)
+        self.tokenizer = self.pipe.tokenizer
+        self.max_seq_length = self.pipe.info.max_length
+
+    @classmethod
+    def load(cls, model_name_or_path: str, **options: Any) -> Self:
+        """Opens a bundle, in the folder or on a hub."""
+        return cls(model_name_or_path, **(options.get("model_kwargs") or {}))
+
+    def save(self, output_path: str, *args: Any, **options: Any) -> None:
+        """Raises an error: a bundle is copied as a folder."""
+        raise InputError(f"A bundle cannot be saved by sentence-transformers. Copy its folder. Received: {output_path}")
+
+    def get_embedding_dimension(self) -> int:
+        """Returns the number of entries of an embedding."""
+        return int(self.pipe.embedding.truncate_dim or self.pipe.embedding.dimension)
+
+    def preprocess(self, inputs: Sequence[str], prompt: str | None = None, **options: Any) -> dict[str, Any]:
+        """Returns the texts, whose tokens the pipeline makes."""
+        return {"texts": list(inputs), "prompt": prompt or ""}
+
+    def forward(self, features: dict[str, Any], **options: Any) -> dict[str, Any]:
+        """Adds `sentence_embedding`, `(N, D)`."""
+        texts, prompt = features["texts"], features["prompt"]
+        vectors = self.pipe.encode(texts, prompt=prompt, batch_size=len(texts), truncation=True)
+        return {**features, "sentence_embedding": torch.from_numpy(np.ascontiguousarray(vectors))}
+
+
+class KerasformerSentenceTransformer(_library.SentenceTransformer):  # type: ignore[misc, name-defined]
+    """A `SentenceTransformer` whose embeddings a bundle computes, with the prompts and the similarity of its model.
+
+    Args:
+        source: As for `KerasformerModule`.
+        options: Likewise.
+
     Raises:
         InputError: the model computes no embeddings.
         MissingExtraError: sentence-transformers is not installed.
     """
 
     def __init__(self, source: Any, **options: Any) -> None:
-        self.pipe = source if hasattr(source, "engine") else pipeline(source, "sentence-similarity", **options)
-        self.prompts = dict(self.pipe.embedding.prompts)
-        self.similarity_fn_name = self.pipe.embedding.similarity
-        self.similarity = _similarities.to_similarity_fn(self.similarity_fn_name)
-        self.similarity_pairwise = _similarities.to_similarity_pairwise_fn(self.similarity_fn_name)
-        # Evaluators store their figures for the card that training writes.
-        self.model_card_data = SimpleNamespace(set_evaluation_metrics=lambda *_: None)
-
-    def get_embedding_dimension(self) -> int:
-        """Returns the number of entries of an embedding."""
-        return int(self.pipe.embedding.truncate_dim or self.pipe.embedding.dimension)
-
-    def encode(self, sentences: Any, **options: Any) -> Any:
-        """Returns embeddings, `(D,)` for a text and `(N, D)` for several, as `SentenceTransformer.encode`."""
-        return self._encoded(self.pipe.encode, sentences, **options)
-
-    def encode_query(self, sentences: Any, **options: Any) -> Any:
-        """Returns embeddings of queries, with the prompt of the model for them."""
-        return self._encoded(self.pipe.encode_query, sentences, **options)
-
-    def encode_document(self, sentences: Any, **options: Any) -> Any:
-        """Returns embeddings of documents, with the prompt of the model for them."""
-        return self._encoded(self.pipe.encode_document, sentences, **options)
-
-    @staticmethod
-    def _encoded(encode: Any, sentences: Any, **options: Any) -> Any:
-        vectors = encode(
-            sentences,
-            **{name: options[name] for name in _SAME_OPTIONS if name in options},
-            progress=bool(options.get("show_progress_bar")),
-            precision=options.get("precision") or "float32",
-            normalize=True if options.get("normalize_embeddings") else None,
-            truncation=True,
+        module = KerasformerModule(source, **options)
+        embedding = module.pipe.embedding
+        super().__init__(
+            modules=[module],
+            device="cpu",
+            prompts=dict(embedding.prompts),
+            default_prompt_name=embedding.default_prompt,
+            similarity_fn_name=embedding.similarity,
         )
-        return torch.from_numpy(np.ascontiguousarray(vectors)) if options.get("convert_to_tensor") else vectors

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -99,6 +100,20 @@ def test_an_evaluator_of_sentence_transformers(embedder: Any) -> None:
     options: dict[str, Any] = {"normalize_embeddings": True, "truncate_dim": 40, "convert_to_tensor": True}
     np.testing.assert_allclose(ours.encode(TEXTS, **options), theirs.encode(TEXTS, **options), atol=1e-5)
     assert ours.get_embedding_dimension() == 384
+
+
+def test_sentence_transformers_opens_a_bundle(embedder: Any, tmp_path: Path) -> None:
+    """As do, through it, all libraries that take the name of one of its models."""
+    folder = str(shared.once("tools-embedder", lambda out: None))
+    model = SentenceTransformer(folder, trust_remote_code=True, model_kwargs={"num_threads": 1})
+    np.testing.assert_allclose(model.encode_query(TEXTS), embedder.encode_query(TEXTS), atol=1e-6)
+    np.testing.assert_allclose(model.encode_document(TEXTS), embedder.encode_document(TEXTS), atol=1e-6)
+    assert model.prompts.items() >= embedder.embedding.prompts.items()
+    assert (model.similarity_fn_name, model.max_seq_length) == (embedder.embedding.similarity, embedder.info.max_length)
+    with pytest.raises(ValueError, match="trust_remote_code"):
+        SentenceTransformer(folder)
+    with pytest.raises(InputError, match="Copy its folder"):
+        model.save(str(tmp_path))
 
 
 MISSING = """
