@@ -77,7 +77,8 @@ def _arguments(layer: type[Configured]) -> tuple[str, ...]:
     classes = layer.__mro__[: layer.__mro__.index(Configured)]
     constructors = [vars(base)["__init__"] for base in classes if "__init__" in vars(base)]
     parameters = [each for function in constructors for each in inspect.signature(function).parameters.values()]
-    return tuple(each.name for each in parameters if each.name != "self" and each.kind is not each.VAR_KEYWORD)
+    variadic = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+    return tuple(each.name for each in parameters if each.name != "self" and each.kind not in variadic)
 
 
 def packed(output: Tensor, as_dictionary: bool, **entries: object) -> Tensor | Outputs:

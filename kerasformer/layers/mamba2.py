@@ -26,6 +26,7 @@ class Mamba2(RecurrentLayer):
     norm, after the gate. See `RecurrentLayer` for the other arguments and the cache.
 
     Args:
+        sizes: The first arguments of `RecurrentLayer`.
         has_norm: Whether there is a norm after the gate.
         input_scales: Factors of the gate, the values, the keys, the queries and the sizes of steps, as they are
             projected (Falcon-H1).
@@ -35,17 +36,9 @@ class Mamba2(RecurrentLayer):
     """
 
     def __init__(
-        self,
-        hidden_dim: int,
-        num_heads: int,
-        num_key_heads: int,
-        head_dim: int,
-        key_dim: int,
-        has_norm: bool = True,
-        input_scales: Sequence[float] = (1.0,) * 5,
-        **kwargs: Any,
+        self, *sizes: Any, has_norm: bool = True, input_scales: Sequence[float] = (1.0,) * 5, **kwargs: Any
     ) -> None:
-        super().__init__(hidden_dim, num_heads, num_key_heads, head_dim, key_dim, **kwargs)
+        super().__init__(*sizes, **kwargs)
         self.has_norm, self.input_scales = has_norm, tuple(input_scales)
 
     def create_layers(self) -> None:
