@@ -58,7 +58,7 @@ VERSION = "4.3.1"
 _HEADS = ("question-answering", "text-classification", "token-classification")
 _LACKS = {
     "albert": ("token-classification",),
-    "bart": ("feature-extraction", "question-answering"),
+    "bart": ("feature-extraction", "question-answering", "fill-mask"),
     "big_bird": ("fill-mask", "question-answering", "text-classification", "token-classification"),
     "bigbird_pegasus": ("feature-extraction", "question-answering", "text-classification", "text2text-generation"),
     "ctrl": ("text-generation",),
@@ -66,7 +66,7 @@ _LACKS = {
     "gpt_bigcode": ("text-generation",),
     "led": ("feature-extraction", "question-answering", "text2text-generation"),
     "marian": ("feature-extraction",),
-    "mbart": ("feature-extraction", "question-answering"),
+    "mbart": ("feature-extraction", "question-answering", "fill-mask"),
     "mobilebert": ("token-classification",),
     "modernbert": ("question-answering",),
     "mt5": ("feature-extraction", *_HEADS),

@@ -39,7 +39,11 @@ RUNS = {
     # Without heads for which it has no class, or a class for other files.
     "transformers.js": FOR_TASKS
     - {"albert-token-classification"}
-    - {f"{name}-{task}" for name in ("bart", "mbart") for task in ("feature-extraction", "question-answering")}
+    - {
+        f"{kind}-{task}"
+        for kind in ("bart", "mbart")
+        for task in ("feature-extraction", "question-answering", "fill-mask")
+    }
     - {"marian-feature-extraction", "transformer-text2text-generation"}
     - {"mobilebert-token-classification", "modernbert-question-answering", "t5-feature-extraction"}
     - {f"{name}-text-generation" for name in WITHOUT_CLASS}
@@ -50,7 +54,8 @@ RUNS = {
     # Heads of these sizes do not add up to the hidden size, or the decoder has other heads than the encoder.
     "optimum": FOR_TASKS
     - ENCODER_DECODERS
-    - {"transformer-text2text-generation", "gemma3_text-text-generation", "llama-text-generation"},
+    - {f"{name}-text2text-generation" for name in ("encoder-decoder", "transformer")}
+    - {"gemma3_text-text-generation", "llama-text-generation"},
     # It pads the prompts of a batch on the right, where padding would take up a window.
     "genai": DECODERS - {f"{name}-text-generation" for name in ("gemma3_text", "gpt_neo", "mistral", "qwen3")},
     "saved-model": set(ALL),
