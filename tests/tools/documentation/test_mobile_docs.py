@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.grid]
 def commands() -> list[list[str]]:
     """Returns the export commands of the page."""
     lines = [line for block in blocks(PAGE, "sh") for line in block.splitlines()]
-    return [shlex.split(line)[1:] for line in lines if line.startswith("kerasformer ")]
+    return [shlex.split(line)[1:] for line in lines if line.startswith("kerasformer export ")]
 
 
 @pytest.fixture(scope="module")
