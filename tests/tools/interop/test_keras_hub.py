@@ -96,13 +96,13 @@ ROWS = [
     Row("GPT2Backbone", "feature-extraction", ENCODER),
     Row("GPT2CausalLM", "text-generation", ENCODER),
     Row("T5Backbone", "text2text-generation", {**T5, "use_gated_activation": False}),
-    Row("T5Seq2SeqLM", "text2text-generation", {**T5, "use_gated_activation": False, "activation": "gelu"}),
-    Row("T5Seq2SeqLM", "text2text-generation", {**T5, "activation": "gelu"}),
     Row(
         "T5Seq2SeqLM",
         "text2text-generation",
         {**T5, "activation": gelu_approximate, "tie_embedding_weights": False},
     ),
+    Row("T5Seq2SeqLM", "text2text-generation", {**T5, "use_gated_activation": False, "activation": "gelu"}),
+    Row("T5Seq2SeqLM", "text2text-generation", {**T5, "activation": "gelu"}),
 ]
 FEW = ("BertTextClassifier-5", "DistilBertMaskedLM", "AlbertTextClassifier-5", "GPT2CausalLM", "T5Seq2SeqLM")
 """One of each table of weights, and each head; CI converts these."""

@@ -269,7 +269,7 @@ def _check_differences(model: PretrainedModel, table: HubArchitecture, hub_task:
             differences.append(f"{name} of the head: only {expected!r}, received {received!r}")
     if hub_task is not None:
         covered = {path for row in table.weight_table(model) for path in row.variables}
-        outputs = [row.tensor for row in model.head_rows() if row.tied and not covered.issuperset(row.variables)]
+        outputs = [row.tensor for row in model.rows() if row.tied and not covered.issuperset(row.variables)]
         differences += [f"the output: only the token embeddings, received the matrix {name}" for name in outputs]
     if differences and strict:
         raise UnsupportedConfigError(
