@@ -142,6 +142,8 @@ def worker_of_a_training(config):
     Path(config["out"], f"{worker.rank}.json").write_text(json.dumps(losses))
 
 
+# Ray 2.60 sets options of its data sets that it deprecates.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context")
 @pytest.mark.release  # test_distribution.py trains on several devices
 def test_two_workers_train_one_model(local, tmp_path):
     from ray.train import RunConfig, ScalingConfig
