@@ -17,6 +17,7 @@ import kerasformer as kf
 from kerasformer.errors import InputError
 from kerasformer.tools.integrations.sentence_transformers import KerasformerSentenceTransformer
 from tests import shared
+from tests.core.export.text_models import sentence_row
 from tests.core.tokenization.chat_templates.chat_model import shared_chat
 from tests.extras import need
 
@@ -102,18 +103,20 @@ def test_an_evaluator_of_sentence_transformers(embedder: Any) -> None:
     assert ours.get_embedding_dimension() == 384
 
 
-def test_sentence_transformers_opens_a_bundle(embedder: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["tflite", "onnx"])
+def test_sentence_transformers_opens_a_bundle(form: str, tmp_path: Path) -> None:
     """As do, through it, all libraries that take the name of one of its models."""
-    folder = str(shared.once("tools-embedder", lambda out: None))
+    folder = str(tmp_path / "bundle")
+    expected = kf.export.export(sentence_row("bert").model(), folder, form).pipeline()
     model = SentenceTransformer(folder, trust_remote_code=True, model_kwargs={"num_threads": 1})
-    np.testing.assert_allclose(model.encode_query(TEXTS), embedder.encode_query(TEXTS), atol=1e-6)
-    np.testing.assert_allclose(model.encode_document(TEXTS), embedder.encode_document(TEXTS), atol=1e-6)
-    assert model.prompts.items() >= embedder.embedding.prompts.items()
-    assert (model.similarity_fn_name, model.max_seq_length) == (embedder.embedding.similarity, embedder.info.max_length)
+    for name in ("encode_query", "encode_document"):
+        np.testing.assert_allclose(getattr(model, name)(TEXTS), getattr(expected, name)(TEXTS), atol=1e-6)
+    assert model.prompts["query"] == expected.embedding.prompts["query"] == "rain: "
+    assert (model.similarity_fn_name, model.max_seq_length) == (expected.embedding.similarity, expected.info.max_length)
     with pytest.raises(ValueError, match="trust_remote_code"):
         SentenceTransformer(folder)
     with pytest.raises(InputError, match="Copy its folder"):
-        model.save(str(tmp_path))
+        model.save(str(tmp_path / "copy"))
 
 
 MISSING = """
