@@ -22,16 +22,22 @@ NOTEBOOK = Path(__file__).with_name("quickstart.ipynb")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def executed(path: Path = NOTEBOOK) -> NotebookNode:
-    """Returns a notebook with the current outputs of its cells, and without metadata of this machine."""
+def executed(path: Path = NOTEBOOK, folder: Path | None = None) -> NotebookNode:
+    """Returns a notebook with the current outputs of its cells, and without metadata of this machine.
+
+    Args:
+        path: The notebook.
+        folder: Its working folder; by default a temporary one.
+    """
     notebook = nbformat.read(path, as_version=4)
-    with tempfile.TemporaryDirectory() as folder:
-        NotebookClient(notebook, timeout=600, coalesce_streams=True, resources={"metadata": {"path": folder}}).execute()
+    with tempfile.TemporaryDirectory() as temporary:
+        resources = {"metadata": {"path": str(folder or temporary)}}
+        NotebookClient(notebook, timeout=600, coalesce_streams=True, resources=resources).execute()
     notebook.metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     for cell in notebook.cells:
         cell.metadata = {}
         if cell.cell_type == "code":
-            cell.outputs = [_plain(output) for output in cell.outputs if output.get("name") != "stderr"]
+            cell.outputs = [_plain(output) for output in cell.outputs if _is_kept(output)]
     return notebook
 
 
@@ -39,6 +45,12 @@ def printed(cell: NotebookNode) -> str:
     """Returns the output of a cell as text."""
     parts = (output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.get("outputs", ()))
     return "".join(parts)
+
+
+def _is_kept(output: NotebookNode) -> bool:
+    """Whether the repository keeps an output: no message of a runtime, and no view that is a page of its own."""
+    page = output.output_type == "execute_result" and "text/html" in output.data
+    return output.get("name") != "stderr" and not page
 
 
 def _plain(output: NotebookNode) -> NotebookNode:

@@ -49,7 +49,7 @@ class ExportOptions(TypedDict, total=False):
             limit and 512. In the format tflite, it is the largest of `lengths`.
         lengths: Lengths, in tokens, for which an encoder is compiled; a text runs at the smallest that it fits into. By
             default 16, 32, 64, … up to 512 or the model's limit.
-        prefill_lengths: Numbers of tokens of a prompt that one call of a decoder reads; 8 and 64 by default. A sliding
+        prefill_lengths: Numbers of tokens of a prompt that one call of a decoder reads; 8 and 32 by default. A sliding
             window needs a longer cache for a longer prefill.
         cache_lengths: Numbers of slots that a step attends to while the text is no longer, which is faster than the
             whole cache. By default 128 and 256, and for one token of one text also 512, 1024 and so on, below the

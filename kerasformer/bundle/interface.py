@@ -346,7 +346,7 @@ def attention_output(kind: Kind, layer: int) -> str:
 def prefill_name(length: int, cache_length: int | None = None) -> str:
     """Returns the name of the TFLite signature that processes `length` tokens of a prompt.
 
-    Examples: `prefill_64`, `short_prefill_64_128`.
+    Examples: `prefill_32`, `short_prefill_32_128`.
     """
     return f"{PREFILL}_{length}" if cache_length is None else f"short_{PREFILL}_{length}_{cache_length}"
 

@@ -103,18 +103,18 @@ command(
 )(train)
 command(
     "kerasformer export sentiment-bert out --quantize int8",
-    "kerasformer export story-gpt2 out --format onnx --quantize int4 --capacity 512 --overwrite",
+    "kerasformer export smollm2-135m-instruct out --format onnx --quantize int4 --capacity 512 --overwrite",
     "kerasformer export ./my-model out --quantize auto --max-size 60 --texts labelled.tsv",
     "kerasformer export sentiment-bert phone --target mediapipe --quantize int8",
-    "kerasformer export story-gpt2 out --outputs attentions",
+    "kerasformer export sentiment-bert out --outputs attentions",
     "kerasformer export --list-targets",
 )(export)
 command(
     'kerasformer run sentiment-bert "A warm and funny film."',
     "cut -f1 reviews.tsv | kerasformer run out | cut -f2 | sort | uniq -c",
     "tail -f queue.txt | kerasformer run out --jsonl",
-    'kerasformer run story-gpt2 "Once upon a time" --stream --top-p 0.9 --seed 1',
-    """kerasformer run story-gpt2 "The weather: " --set 'choices=["fair", "foul"]' --set do_sample=true""",
+    'kerasformer run smollm2-135m-instruct "Tell me of the sea." --stream --top-p 0.9 --seed 1',
+    """kerasformer run smollm2-135m-instruct "Is ice cold?" --set 'choices=["yes", "no"]'""",
     'kerasformer run SmolLM2-135M-Instruct.Q8_0.gguf "The capital of France is"',
     'kerasformer run qa-folder "A text that has the answer." --question "Where is it?"',
 )(run)
@@ -122,7 +122,7 @@ command(
     'kerasformer explain sentiment-bert "time flies like an arrow" "fruit flies like a banana" --out view.html',
     'kerasformer explain summarizer-t5 "The cat sat on the mat." --view alignment --out alignment.png',
     'kerasformer explain out "Once upon a time" --view heads --layer 2 --head 3',
-    "kerasformer explain story-gpt2 --site explained",
+    "kerasformer explain smollm2-135m-instruct --site explained",
 )(explain)
 command(
     "kerasformer chat path/to/chat-model",
@@ -131,8 +131,8 @@ command(
     "cat questions.txt | kerasformer chat out",
 )(chat)
 command(
-    "kerasformer web story-gpt2 site",
-    "kerasformer web Stories=story-out Reviews=out site --overwrite --serve",
+    "kerasformer web smollm2-135m-instruct site",
+    "kerasformer web Chat=chat-out Reviews=out site --overwrite --serve",
     "kerasformer web site --serve --port 9000 --host 0.0.0.0",
 )(web)
 command(
@@ -142,7 +142,7 @@ command(
 )(app_command.app)
 command(
     "kerasformer serve out",
-    "kerasformer serve story-gpt2 embeddings=./all-MiniLM-L6-v2 --port 9000",
+    "kerasformer serve smollm2-135m-instruct embeddings=./all-MiniLM-L6-v2 --port 9000",
     "KERASFORMER_API_KEY=secret kerasformer serve out --host 0.0.0.0 --max-running 4 --max-tokens 256",
 )(serve)
 
@@ -160,7 +160,7 @@ command(
 
 command(
     "kerasformer bench out",
-    "kerasformer bench out-int8 out-int4 story-gpt2 --compare --rounds 20",
+    "kerasformer bench out-int8 out-int4 sentiment-bert --compare --rounds 20",
     "kerasformer bench out --lengths 16 --lengths 256 --num-threads 2",
     "kerasformer bench out --card",
     "kerasformer bench out --json figures.json --picture figures.png",

@@ -294,7 +294,7 @@ def test_a_begin_token_and_pieces_with_spaces(tmp_path):
 def test_the_bundle_also_runs_with_kerasformer(exported):
     folder, model = exported
     manifest = bundle.read(folder)
-    assert list(manifest.signatures) == ["prefill_8", "prefill_64", "decode"]
+    assert list(manifest.signatures) == ["prefill_8", "prefill_32", "decode"]
     assert (folder / "model.tflite").read_bytes() in (folder / litertlm_file.NAME).read_bytes()
     assert expected(folder, PROMPTS[:2]) == expected(model, PROMPTS[:2])
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.basics.arguments import STRING, check, integer
+from kerasformer.basics.arguments import BOOLEAN, STRING, check, integer
 from kerasformer.errors import InputError
 from kerasformer.files.reading import JsonObject
 from kerasformer.generation import ID_SETTINGS, GeneratedText, GenerationConfig
@@ -140,6 +140,7 @@ def sweep(
     task: str | None = None,
     samples: int = 1,
     seed: int = 0,
+    raw: bool = False,
     **common: object,
 ) -> Sweep:
     """Generates a text with each of several settings of decoding and measures what they differ in.
@@ -157,6 +158,7 @@ def sweep(
         task: Task of a source.
         samples: Number of texts of each setting that samples.
         seed: Seed of the first sample; the next ones have the next seeds. A setting may have its own.
+        raw: Whether a decoder with a chat template continues the text as it is.
         common: Settings of all, such as `max_new_tokens=40`.
 
     Raises:
@@ -166,6 +168,7 @@ def sweep(
     Reference: rep-n: Welleck et al. 2020, arXiv:1908.04319; distinct-n: Li et al. 2016, arXiv:1510.03055, section 5.
     """
     text = check("text", text, STRING)
+    raw = check("raw", raw, BOOLEAN)
     samples, seed = check("samples", samples, integer(1)), check("seed", seed, integer(0))
     chosen: Mapping[str, Settings] = SWEEP if settings is None else _named(settings)
     if not chosen:
@@ -183,7 +186,7 @@ def sweep(
         call = {**_neutral(pipe.generation_config), **values, "do_sample": sampled}
         first = seed if own is None else own
         calls = [{**call, "seed": first + index} for index in range(samples)] if sampled else [call]
-        rows.append(_swept(pipe, text, name, values, calls))
+        rows.append(_swept(pipe, text, name, values, calls, {"raw": True} if raw else {}))
     return Sweep(text, pipe.engine, tuple(rows))
 
 
@@ -204,16 +207,21 @@ def _neutral(config: GenerationConfig) -> dict[str, Any]:
 
 
 def _swept(
-    pipe: GenerationPipeline, text: str, name: str, settings: Settings, calls: Sequence[dict[str, Any]]
+    pipe: GenerationPipeline,
+    text: str,
+    name: str,
+    settings: Settings,
+    calls: Sequence[dict[str, Any]],
+    reading: Mapping[str, Any],
 ) -> SweptSetting:
     """Generates the texts of a setting and measures them."""
     texts, tokens, logs, seconds = [], [], [], []
-    prompt = pipe.prompt(text)  # type: ignore[attr-defined]  # which both pipelines have
+    prompt = pipe.prompt(text, **reading)  # type: ignore[attr-defined]  # which both pipelines have
     # What is prepared at the first call, such as graphs for so many beams, is not the time of a setting.
-    pipe(text, **{**calls[0], "max_new_tokens": 2})  # type: ignore[operator]
+    pipe(text, **{**calls[0], **reading, "max_new_tokens": 2})  # type: ignore[operator]
     for call in calls:
         started = time.perf_counter()
-        output = pipe(text, return_dict_in_generate=True, **call)  # type: ignore[operator]
+        output = pipe(text, return_dict_in_generate=True, **call, **reading)  # type: ignore[operator]
         seconds.append(time.perf_counter() - started)
         new = output.sequences[0]
         texts.append(GeneratedText(pipe.tokenizer.writer, [prompt.before], output).texts[0][0])

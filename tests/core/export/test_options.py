@@ -177,7 +177,7 @@ def test_the_encoder_of_an_encoder_decoder_has_its_length(models):
 @pytest.mark.parametrize(
     ("signatures", "capacity", "names"),
     [
-        (DecoderSignatures(), 64, ["prefill_8", "prefill_64", "verify_4", "verify_8", "decode_rows_8", "decode"]),
+        (DecoderSignatures(), 64, ["prefill_8", "prefill_32", "verify_4", "verify_8", "decode_rows_8", "decode"]),
         (DecoderSignatures((16,), (), (), ()), 64, ["prefill_16", "decode"]),
         (
             DecoderSignatures((4, 12), (16,), (2, 3), (5,)),

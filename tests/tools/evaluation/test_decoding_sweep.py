@@ -55,6 +55,17 @@ def test_rows_equal_single_calls() -> None:
     assert [row["name"] for row in json.loads(json.dumps(swept.to_dict()))["rows"]] == [*settings]
 
 
+def test_a_chat_model_continues_a_text_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = kf.pipeline(shared_bundle("gpt2-text-generation", "onnx"))
+    (plain,) = kf.sweep(pipe, PROMPT, [{}], max_new_tokens=6).rows
+    template = "Q: {{ messages[0]['content'] }}\nA:"
+    monkeypatch.setattr(pipe.tokenizer, "chat_template", template)
+    (raw,) = kf.sweep(pipe, PROMPT, [{}], max_new_tokens=6, raw=True).rows
+    (chat,) = kf.sweep(pipe, PROMPT, [{}], max_new_tokens=6).rows
+    assert (raw.texts, raw.log_probability) == (plain.texts, plain.log_probability)
+    assert chat.log_probability != plain.log_probability
+
+
 def test_an_encoder_decoder_and_a_picture(tmp_path: Path) -> None:
     pipe, text = kf.pipeline("summarizer-t5", "summarization"), "It rains in the north."
     swept = kf.sweep(pipe, text, [{}, {"num_beams": 2}], max_new_tokens=5)
