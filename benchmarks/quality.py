@@ -38,6 +38,8 @@ REFERENCE = "onnx-none"
 """The bundle in float32 that the others are compared with; exports hold it within 1e-4 of the Keras model."""
 NEAREST = "-nearest"
 """Suffix of the name of a recipe whose weights are rounded to the nearest value."""
+IMATRIX = "-imatrix"
+"""Suffix of the name of a type of llama.cpp that is rounded with an importance matrix."""
 COLUMNS = ("MB", "KL", "99 % of KL", "same top token", "perplexity")
 _STATISTICS = {
     "divergence": r"Mean +KLD: +([-\d.]+)",
@@ -121,16 +123,18 @@ class LlamaCpp:
         programs: Folder with `llama-quantize` and `llama-perplexity`, in a clone of its repository.
         checkpoint: Folder of the model.
         out: Folder of its files.
+        calibration: Texts of the importance matrix, as of our recipes.
         threads: Number of CPU threads; by default that of the programs.
     """
 
     programs: Path
     checkpoint: Path
     out: Path
+    calibration: Path | None
     threads: int | None
 
     def file(self, kind: str) -> Path:
-        """Returns a file of a type such as `Q8_0`, which is written unless it exists."""
+        """Returns a file of a type such as `Q8_0` or `IQ4_NL-imatrix`, which is written unless it exists."""
         path = self.out / f"{kind}.gguf"
         if not path.exists():
             self.out.mkdir(parents=True, exist_ok=True)
@@ -140,7 +144,18 @@ class LlamaCpp:
                 command = [sys.executable, converter, "--outtype", "f32", "--outfile", new, self.checkpoint]
                 subprocess.run([*map(str, command)], check=True, capture_output=True)
             else:
-                self._run("llama-quantize", self.file("F32"), new, kind)
+                importance = ["--imatrix", self._importance()] if kind.endswith(IMATRIX) else []
+                self._run("llama-quantize", *importance, self.file("F32"), new, kind.removesuffix(IMATRIX))
+            new.replace(path)
+        return path
+
+    def _importance(self) -> Path:
+        """Returns the importance matrix of 20,480 tokens, which is computed unless it exists."""
+        path, threads = self.out / "imatrix.gguf", [] if self.threads is None else ["-t", self.threads]
+        if not path.exists():
+            new = path.with_suffix(".new.gguf")
+            options = ["-c", 512, "--chunks", 40, *threads, "-o", new]
+            self._run("llama-imatrix", "-m", self.file("F32"), "-f", self.calibration, *options)
             new.replace(path)
         return path
 
@@ -192,7 +207,9 @@ def main() -> None:
         figures = compared(expected, log_probabilities(folder, rows, options.threads), following)
         _print_row(f"{RUNTIMES[format]} `{recipe}`", size_mb(folder), figures.cells(plain))
     if options.llama_cpp is not None:
-        peer = LlamaCpp(options.llama_cpp, Path(options.source), options.out / "gguf", options.threads)
+        peer = LlamaCpp(
+            options.llama_cpp, Path(options.source), options.out / "gguf", options.calibration, options.threads
+        )
         kinds = ("F32", *options.llama_cpp_types)
         figures_of = {kind: peer.figures(kind, texts[0], options.length, options.rows) for kind in kinds}
         for kind, figures in figures_of.items():
@@ -219,8 +236,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--length", type=int, default=256, help="tokens of a window")
     parser.add_argument("--threads", type=int, help="CPU threads; by default those of the runtimes")
     parser.add_argument("--llama-cpp", type=Path, help="folder build/bin in a clone of llama.cpp")
-    parser.add_argument("--llama-cpp-types", nargs="+", default=["Q8_0", "Q4_K_M", "Q4_0"])
-    return parser.parse_args()
+    types = f"with {IMATRIX} after the name, rounded with an importance matrix of the texts of --calibration"
+    parser.add_argument("--llama-cpp-types", nargs="+", default=["Q8_0", "Q4_K_M", "Q4_0"], help=types)
+    options = parser.parse_args()
+    if options.calibration is None and any(kind.endswith(IMATRIX) for kind in options.llama_cpp_types):
+        parser.error(f"types with {IMATRIX} need --calibration")
+    return options
 
 
 if __name__ == "__main__":
