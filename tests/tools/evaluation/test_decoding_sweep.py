@@ -56,7 +56,7 @@ def test_rows_equal_single_calls() -> None:
 
 
 def test_a_chat_model_continues_a_text_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    pipe = kf.pipeline(shared_bundle("gpt2-text-generation", "onnx"))
+    pipe = kf.pipeline("story-gpt2")
     (plain,) = kf.sweep(pipe, PROMPT, [{}], max_new_tokens=6).rows
     template = "Q: {{ messages[0]['content'] }}\nA:"
     monkeypatch.setattr(pipe.tokenizer, "chat_template", template)
