@@ -114,7 +114,7 @@ command(
     "cut -f1 reviews.tsv | kerasformer run out | cut -f2 | sort | uniq -c",
     "tail -f queue.txt | kerasformer run out --jsonl",
     'kerasformer run smollm2-135m-instruct "Tell me of the sea." --stream --top-p 0.9 --seed 1',
-    """kerasformer run smollm2-135m-instruct "Is ice cold?" --set 'choices=["yes", "no"]'""",
+    """kerasformer run smollm2-135m-instruct "What is the capital of France?" --set 'choices=["Rome", "Paris"]'""",
     'kerasformer run SmolLM2-135M-Instruct.Q8_0.gguf "The capital of France is"',
     'kerasformer run qa-folder "A text that has the answer." --question "Where is it?"',
 )(run)
