@@ -1,14 +1,18 @@
-"""What 8 and 4 bits cost a decoder: the divergence of its bundles from float32, in their runtimes.
+"""What 8 and 4 bits cost a model: how far its bundles are from float32, in their runtimes.
 
-    python -m benchmarks.quality story-gpt2 stories-dev.jsonl OUT
-    python -m benchmarks.quality SMOLLM2 wiki.test.raw.gz OUT --recipes int8 int4-nearest --llama-cpp BUILD/bin
+    python -m benchmarks.quality stories-dev.jsonl OUT story-gpt2
+    python -m benchmarks.quality wiki.test.raw.gz OUT SMOLLM2 MINILM --recipes int8 int4-nearest --llama-cpp BUILD/bin
 
-Bundles are exported to OUT unless they are there, whatever their fidelity is. Each text is cut into windows: the first
-half of a window is read as a prompt, and the rest one token at a time, as for a user. llama.cpp is compared with its
-own float32 by `llama-perplexity --kl-divergence`, which scores the same tokens of a single text.
+Bundles are exported to a folder in OUT for each model unless they are there, whatever their fidelity is. Each text is
+cut into windows. A decoder reads the first half of a window as a prompt, and the rest one token at a time, as for a
+user. llama.cpp is compared with its own float32 by `llama-perplexity --kl-divergence`, which scores the same tokens of
+a single text. An embedding model reads the lines of the text.
 
 KL is the mean divergence from float32 of the distributions of the next token, in nats, beside its 99th percentile;
-same top token, the share of tokens with the same most probable one. Changes from float32 are in parentheses.
+same top token, the share of tokens with the same most probable one. Changes from float32 are in parentheses. Cosine is
+the mean similarity of a text's embedding to that in float32, beside the smallest one; same neighbour, the share of
+texts to which the same other text is most similar. Bits are those of the file for each weight. The time and the peak
+memory of an export are those of its process.
 """
 
 from __future__ import annotations
@@ -16,11 +20,12 @@ from __future__ import annotations
 import argparse
 import gzip
 import itertools
+import json
 import math
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,9 +43,12 @@ REFERENCE = "onnx-none"
 """The bundle in float32 that the others are compared with; exports hold it within 1e-4 of the Keras model."""
 NEAREST = "-nearest"
 """Suffix of the name of a recipe whose weights are rounded to the nearest value."""
+BUDGET = "-budget"
+"""What stands in the name of a recipe before its `budget`."""
 IMATRIX = "-imatrix"
 """Suffix of the name of a type of llama.cpp that is rounded with an importance matrix."""
-COLUMNS = ("MB", "KL", "99 % of KL", "same top token", "perplexity")
+COLUMNS = ("KL", "99 % of KL", "same top token", "perplexity")
+EMBEDDING_COLUMNS = ("cosine", "smallest cosine", "same neighbour")
 _STATISTICS = {
     "divergence": r"Mean +KLD: +([-\d.]+)",
     "percentile": r"99\.0% +KLD: +([-\d.]+)",
@@ -48,6 +56,10 @@ _STATISTICS = {
     "perplexity": r"Mean PPL\(Q\) +: +([\d.]+)",
 }
 """Figures in the output of `llama-perplexity`."""
+
+
+_LINE, _LINES = 200, 200
+"""Smallest number of characters of a line that an embedder reads, and number of such lines."""
 
 
 @dataclass(frozen=True)
@@ -92,27 +104,47 @@ def windows(tokenizer: Any, texts: Sequence[str], length: int, count: int) -> np
     return np.concatenate(rows)
 
 
-def log_probabilities(folder: Path, rows: np.ndarray, threads: int | None) -> np.ndarray:
-    """Returns the log-probabilities `(N, V)` of the next tokens along the second halves of the windows `(R, T)`."""
+def log_probabilities(folder: Path, rows: np.ndarray, threads: int | None) -> Iterator[np.ndarray]:
+    """Yields the log-probabilities `(T / 2, V)` of the next tokens along the second half of each window `(R, T)`."""
     engine: Any = kf.pipeline(folder, "text-generation", num_threads=threads).model
-    half, logits = rows.shape[1] // 2, []
+    half = rows.shape[1] // 2
     for row in rows:
+        logits = []
         prompt = row[None, : half + 1]
         state = engine.start(prompt, np.ones_like(prompt))
         for token in row[half:-1]:
             scores, state = engine.step(np.array([[token]], "int32"), state)
             logits.append(scores[0, -1])
-    shifted = np.stack(logits)
-    shifted -= shifted.max(axis=-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+        shifted = np.stack(logits)
+        shifted -= shifted.max(axis=-1, keepdims=True)
+        shifted -= np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+        yield shifted
 
 
-def compared(expected: np.ndarray, received: np.ndarray, following: np.ndarray) -> Figures:
-    """Compares log-probabilities `(N, V)` with those in float32, along the tokens `(N,)` that follow."""
-    divergence = (np.exp(expected) * (expected - received)).sum(axis=-1, dtype="float64")
-    same = expected.argmax(axis=-1) == received.argmax(axis=-1)
-    losses = -received[np.arange(len(received)), following].astype("float64")
-    return Figures(*map(float, (divergence.mean(), np.percentile(divergence, 99), same.mean(), np.exp(losses.mean()))))
+def compared(expected: Sequence[np.ndarray], received: Iterable[np.ndarray], rows: np.ndarray) -> Figures:
+    """Compares the log-probabilities along windows with those in float32."""
+    divergences, same, losses = [], [], []
+    for row, exact, rounded in zip(rows, expected, received, strict=True):
+        divergences.append((np.exp(exact) * (exact - rounded)).sum(axis=-1, dtype="float64"))
+        same.append(exact.argmax(axis=-1) == rounded.argmax(axis=-1))
+        losses.append(-rounded[np.arange(len(rounded)), row[-len(rounded) :]].astype("float64"))
+    divergence, equal, loss = map(np.concatenate, (divergences, same, losses))
+    return Figures(*map(float, (divergence.mean(), np.percentile(divergence, 99), equal.mean(), np.exp(loss.mean()))))
+
+
+def embeddings(folder: Path, texts: Sequence[str], threads: int | None) -> np.ndarray:
+    """Returns the embeddings `(N, E)` of texts, of length 1."""
+    found = np.asarray(kf.pipeline(folder, "sentence-similarity", num_threads=threads).encode(list(texts)))
+    return found / np.linalg.norm(found, axis=-1, keepdims=True)
+
+
+def embedding_cells(expected: np.ndarray, received: np.ndarray) -> list[str]:
+    """Compares embeddings `(N, E)` with those in float32; returns the cells below `EMBEDDING_COLUMNS`."""
+    if received is expected:
+        return [""] * len(EMBEDDING_COLUMNS)
+    cosines = (expected * received).sum(axis=-1)
+    exact, rounded = ((array @ array.T - 2 * np.eye(len(array))).argmax(axis=-1) for array in (expected, received))
+    return [f"{cosines.mean():.5f}", f"{cosines.min():.4f}", f"{np.mean(exact == rounded):.1%}"]
 
 
 @dataclass(frozen=True)
@@ -121,7 +153,7 @@ class LlamaCpp:
 
     Attributes:
         programs: Folder with `llama-quantize` and `llama-perplexity`, in a clone of its repository.
-        checkpoint: Folder of the model.
+        checkpoint: Folder or GGUF file of the model.
         out: Folder of its files.
         calibration: Texts of the importance matrix, as of our recipes.
         threads: Number of CPU threads; by default that of the programs.
@@ -139,7 +171,9 @@ class LlamaCpp:
         if not path.exists():
             self.out.mkdir(parents=True, exist_ok=True)
             new = path.with_suffix(".new")
-            if kind == "F32":
+            if kind == "F32" and self.checkpoint.suffix == ".gguf":
+                self._run("llama-quantize", "--allow-requantize", self.checkpoint, new, kind)
+            elif kind == "F32":
                 converter = self.programs.parents[1] / "convert_hf_to_gguf.py"
                 command = [sys.executable, converter, "--outtype", "f32", "--outfile", new, self.checkpoint]
                 subprocess.run([*map(str, command)], check=True, capture_output=True)
@@ -178,55 +212,103 @@ class LlamaCpp:
         return done.stdout
 
 
-def exported(options: argparse.Namespace, name: str) -> Path:
-    """Returns a bundle such as `onnx-int4-nearest`."""
+def exported(options: argparse.Namespace, source: str, name: str) -> Path:
+    """Returns a bundle such as `onnx-int4-nearest` or `tflite-int4-budget1.2` of a model."""
     format, recipe = name.split("-", 1)
-    arguments = {"format": format, "quantize": recipe.removesuffix(NEAREST)}
+    recipe, _, budget = recipe.partition(BUDGET)
+    arguments: dict[str, Any] = {"format": format, "quantize": recipe.removesuffix(NEAREST)}
     arguments |= {"rounding": "nearest"} if recipe.endswith(NEAREST) else {}
+    arguments |= {"budget": float(budget)} if budget else {}
     if options.calibration is not None and RECIPES[arguments["quantize"]].rounding in ("calibrated", "distilled"):
         arguments["calibration"] = str(options.calibration)
-    return export_bundles(options.source, options.out, {name: arguments}, fresh=options.fresh)[0]
+    return export_bundles(source, options.out / Path(source).stem, {name: arguments}, fresh=options.fresh)[0]
+
+
+class Table:
+    """The rows of a model's table, which are printed as they are known.
+
+    Args:
+        source: The model.
+        columns: Titles of the columns that compare it with float32.
+        parameters: Number of its weights.
+    """
+
+    def __init__(self, source: str, columns: Sequence[str], parameters: int) -> None:
+        self._parameters = parameters
+        titles = (Path(source).stem, "MB", "bits", *columns, "export", "memory")
+        print(f"| {' | '.join(titles)} |\n|---|{'--:|' * (len(titles) - 1)}")
+
+    def add(self, title: str, megabytes: float, cells: Sequence[str], bundle: Path | None = None) -> None:
+        """Prints a row, with the cost of the export of a bundle if it is known."""
+        file = None if bundle is None else bundle.with_name(f"{bundle.name}.json")
+        cost = json.loads(file.read_text(encoding="utf-8")) if file is not None and file.exists() else None
+        costs = ["", ""] if cost is None else [f"{cost['seconds']:.0f} s", f"{cost['megabytes'] / 1e3:.1f} GB"]
+        bits = 8e6 * megabytes / self._parameters
+        print(f"| {' | '.join([title, f'{megabytes:.1f}', f'{bits:.1f}', *cells, *costs])} |", flush=True)
 
 
 def main() -> None:
     options = _arguments()
-    texts = read_texts(options.text, 12 * options.length * options.rows)
-    reference = exported(options, REFERENCE)
-    rows = windows(kf.Tokenizer.load(reference), texts, options.length, options.rows)
-    following = rows[:, options.length // 2 + 1 :].ravel()
-    expected = log_probabilities(reference, rows, options.threads)
-    plain = compared(expected, expected, following)
-    print(f"| {options.source} | {' | '.join(COLUMNS)} |\n|---|{'--:|' * len(COLUMNS)}")
-    _print_row(f"{RUNTIMES['onnx']} `none`", size_mb(reference), plain.cells(plain))
+    for source in options.sources:
+        model = kf.load(source)
+        parameters, generates = model.count_params(), model.generates
+        del model
+        (_decoder_table if generates else _embedding_table)(options, source, parameters)
+
+
+def _bundles(options: argparse.Namespace, source: str) -> Iterator[tuple[str, Path]]:
+    """Yields the title and the folder of each bundle that can be exported."""
     for recipe, format in itertools.product(options.recipes, options.formats):
         try:
-            folder = exported(options, f"{format}-{recipe}")
+            folder = exported(options, source, f"{format}-{recipe}")
         except subprocess.CalledProcessError:
             print(f"{format}-{recipe} was not exported, see above", file=sys.stderr)
             continue
-        figures = compared(expected, log_probabilities(folder, rows, options.threads), following)
-        _print_row(f"{RUNTIMES[format]} `{recipe}`", size_mb(folder), figures.cells(plain))
+        name, _, budget = recipe.partition(BUDGET)
+        yield f"{RUNTIMES[format]} `{name}`{f', `budget={budget}`' if budget else ''}", folder
+
+
+def _embedding_table(options: argparse.Namespace, source: str, parameters: int) -> None:
+    lines = "\n".join(read_texts(options.text, 1 << 18)).splitlines()
+    texts = [line.strip() for line in lines if len(line) > _LINE][:_LINES]
+    reference = exported(options, source, REFERENCE)
+    expected = embeddings(reference, texts, options.threads)
+    table = Table(source, EMBEDDING_COLUMNS, parameters)
+    table.add(f"{RUNTIMES['onnx']} `none`", size_mb(reference), embedding_cells(expected, expected), reference)
+    for title, folder in _bundles(options, source):
+        cells = embedding_cells(expected, embeddings(folder, texts, options.threads))
+        table.add(title, size_mb(folder), cells, folder)
+
+
+def _decoder_table(options: argparse.Namespace, source: str, parameters: int) -> None:
+    texts = read_texts(options.text, 12 * options.length * options.rows)
+    reference = exported(options, source, REFERENCE)
+    rows = windows(kf.Tokenizer.load(reference), texts, options.length, options.rows)
+    expected = list(log_probabilities(reference, rows, options.threads))
+    plain = compared(expected, expected, rows)
+    table = Table(source, COLUMNS, parameters)
+    table.add(f"{RUNTIMES['onnx']} `none`", size_mb(reference), plain.cells(plain), reference)
+    for title, folder in _bundles(options, source):
+        figures = compared(expected, log_probabilities(folder, rows, options.threads), rows)
+        table.add(title, size_mb(folder), figures.cells(plain), folder)
     if options.llama_cpp is not None:
-        peer = LlamaCpp(
-            options.llama_cpp, Path(options.source), options.out / "gguf", options.calibration, options.threads
-        )
-        kinds = ("F32", *options.llama_cpp_types)
-        figures_of = {kind: peer.figures(kind, texts[0], options.length, options.rows) for kind in kinds}
-        for kind, figures in figures_of.items():
-            size = peer.file(kind).stat().st_size / 1e6
-            _print_row(f"llama.cpp `{kind}`", size, figures.cells(figures_of["F32"]))
-
-
-def _print_row(title: str, megabytes: float, cells: Sequence[str]) -> None:
-    print(f"| {title} | {megabytes:.1f} | {' | '.join(cells)} |", flush=True)
+        folder = options.out / Path(source).stem / "gguf"
+        peer = LlamaCpp(options.llama_cpp, Path(source), folder, options.calibration, options.threads)
+        exact = peer.figures("F32", texts[0], options.length, options.rows)
+        for kind in ("F32", *options.llama_cpp_types):
+            figures = exact if kind == "F32" else peer.figures(kind, texts[0], options.length, options.rows)
+            table.add(f"llama.cpp `{kind}`", peer.file(kind).stat().st_size / 1e6, figures.cells(exact))
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", help="checkpoint or preset of a decoder")
     parser.add_argument("text", type=Path, help="a text, plain or by gzip, or JSON lines of texts")
     parser.add_argument("out", type=Path, help="folder of the bundles, which are kept")
-    rounded = f"{', '.join(RECIPES)}; with {NEAREST} after the name, rounded to the nearest value"
+    parser.add_argument("sources", nargs="+", metavar="source", help="checkpoints or presets of decoders or embedders")
+    rounded = (
+        f"{', '.join(RECIPES)}; with {NEAREST} after the name, rounded to the nearest value; with {BUDGET}NUMBER, of "
+        "this budget"
+    )
     parser.add_argument("--recipes", nargs="*", default=["int8", "int8_weights", "int4_mixed", "int4"], help=rounded)
     calibration = "texts, one on each line, for recipes that round with them; int4_distilled needs some"
     parser.add_argument("--calibration", type=Path, help=calibration)

@@ -243,7 +243,7 @@ def _write(builder: BundleBuilder, read: Passages | None) -> tuple[JsonObject, F
     recipe, fidelity, refused = write_verified(builder)
     entry = recipe.to_dict() | refused | kept
     if measures_ranges(replace(job, recipe=recipe)) or job.cache_dtype == INT8_CACHES:
-        entry["calibration"] = described_texts(job.calibration)
+        entry["calibration"] = described_texts(job.calibration, read)
     return entry, fidelity
 
 

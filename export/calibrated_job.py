@@ -11,12 +11,13 @@ from typing import cast
 
 from kerasformer.export.builder import BundleBuilder
 from kerasformer.export.job import ExportJob
+from kerasformer.export.quantization import sample_inputs
 from kerasformer.export.quantization.calibration import calibrate
 from kerasformer.export.quantization.layouts import calibrated_kernels
 from kerasformer.export.quantization.learned_rounding import learn_rounding, learning_windows
 from kerasformer.export.quantization.mixed_bits import four_bits, mixed, mixes, rounding_losses
 from kerasformer.export.quantization.model_matrices import matrices
-from kerasformer.export.quantization.sample_inputs import Passages, passages, read_texts
+from kerasformer.export.quantization.sample_inputs import Passages
 from kerasformer.models.contracts import CausalLM
 
 
@@ -30,11 +31,11 @@ def measures_ranges(job: ExportJob) -> bool:
 
 
 def calibration_passages(builder: BundleBuilder) -> Passages:
-    """Returns what the model reads while ranges of activations are measured."""
+    """Returns what the model reads for calibration."""
     job = builder.job
     builder.report("calibrate", 0, 0)
     sampled = job.recipe.compensates and "int4" in job.recipe.integers
-    return passages(job.model, read_texts(job.calibration), sampled)
+    return sample_inputs.calibration_passages(job.model, job.calibration, sampled)
 
 
 def calibrated(builder: BundleBuilder, read: Passages) -> ExportJob:

@@ -21,9 +21,9 @@ from kerasformer.engines.fidelity.references import (
     record_step,
     stacked,
 )
-from kerasformer.errors import ChatTemplateError, InputError
+from kerasformer.errors import InputError
 from kerasformer.export.graph.functions import Function
-from kerasformer.export.quantization.sample_inputs import own_engine
+from kerasformer.export.quantization.sample_inputs import conversation_rows, own_engine
 from kerasformer.export.reference_texts import CONVERSATIONS, PROMPTS, QUESTIONS, READING
 from kerasformer.export.span_texts import span_inputs
 from kerasformer.models.keras_engine import KerasStep
@@ -124,7 +124,7 @@ def _record_step(
         rows, made_up = _rows(model, manifest, prefixed, Role.ENCODE, manifest.encoder_capacity)
         start = manifest.info.start_token_id
     else:
-        chats = [] if texts else _conversations(model, capacity - count)
+        chats = [] if texts else _chats(model, capacity - count)
         begun = (texts or examples(PROMPTS))[:prompts]
         rows = chats[:prompts] or [_cut(row, min(_TOKENS, capacity - count)) for row in _encoded(model, begun)]
     inputs = _padded(rows, left=not model.is_encoder_decoder)
@@ -138,45 +138,18 @@ def _record_step(
     if made_up is not None:
         recorded["made_up"] = made_up
     if not model.is_encoder_decoder:
-        whole = _blocks(
-            _conversations(model, capacity, answered=True) if chats else [], _encoded(model, reading), manifest
-        )
+        read = _chats(model, capacity, answered=True) if chats else []
+        whole = _blocks(read, _encoded(model, reading), manifest)
         blocks = _padded(whole)
         recorded |= record_reading(KerasForward(model), blocks["input_ids"], blocks["attention_mask"])
         recorded[CHATS] = np.array(int(bool(chats)))
     return recorded
 
 
-def _conversations(model: PretrainedModel, limit: int, answered: bool = False) -> list[TextRow]:
-    """Returns the tokens of conversations in the model's chat template; none if there is no template.
-
-    Turns are omitted from the beginning of a conversation that is longer than the limit.
-
-    Args:
-        model: A decoder.
-        limit: Maximum number of tokens.
-        answered: Whether the conversations end with an answer, instead of the beginning of one.
-    """
-    tokenizer = model.tokenizer
-    if tokenizer is None or tokenizer.chat_template is None:
-        return []
-    rows = []
-    for texts in CONVERSATIONS:
-        messages = [
-            {"role": role, "content": text} for role, text in zip(cycle(("user", "assistant")), texts, strict=False)
-        ]
-        if answered and len(messages) > 1:
-            messages = messages[:-1]
-        for first in range(0, len(messages), 2):
-            try:
-                encoded = tokenizer.apply_chat_template(messages[first:], add_generation_prompt=not answered)
-            except ChatTemplateError:  # a template for other roles
-                return []
-            row = encoded.input_ids[0].tolist()
-            if len(row) <= limit:
-                break
-        rows.append(_cut((row, [0] * len(row), [1] * len(row)), limit))
-    return rows
+def _chats(model: PretrainedModel, limit: int, answered: bool = False) -> list[TextRow]:
+    """Returns the default conversations; see `conversation_rows`."""
+    rows = conversation_rows(model, CONVERSATIONS, limit, answered)
+    return [_cut((row, [0] * len(row), [1] * len(row)), limit) for row in rows]
 
 
 def _record_forward(

@@ -116,7 +116,7 @@ def _calibrated_on(manifest: Manifest, calibration: JsonObject) -> str:
         subjects.append("inputs of products, with which kernels are rounded,")
     if manifest.cache_dtype == "int8":
         subjects = [*(subjects if recipe.get("weights") in ("int8", "int4") else []), "ranges of keys and values"]
-    texts = f"{calibration.get('texts')} sentences in English that ship with kerasformer; texts of the kind and in the "
+    texts = f"{calibration.get('texts')} texts in English that ship with kerasformer; texts of the kind and in the "
     texts += "language that the model is used with are better (`calibration=`)"
     if calibration.get("given"):
         first = calibration.get("first")

@@ -8,7 +8,7 @@ run without padding.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby, islice
+from itertools import cycle, groupby, islice
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -19,7 +19,8 @@ from kerasformer import generation
 from kerasformer.basics.arguments import Arguments
 from kerasformer.bundle.interface import OWN_LENGTHS
 from kerasformer.engines.fidelity.references import stacked
-from kerasformer.errors import InputError
+from kerasformer.errors import ChatTemplateError, InputError
+from kerasformer.export.quantization.calibration_texts import ANSWERED
 from kerasformer.export.reference_texts import PROMPTS, READING
 from kerasformer.export.span_texts import span_inputs
 from kerasformer.files.reading import JsonObject, local_path
@@ -32,6 +33,7 @@ MAX_TEXTS = 128
 
 _FIRST_WORDS = 50  # characters of the first of the caller's texts, by which they are identified
 _LONGEST = 64  # tokens of a text
+_LONGEST_CHAT = 256  # tokens of a conversation
 _CONTINUATION = 16  # tokens that a generating model adds
 _SAMPLED = 64  # tokens that it adds if they are sampled
 _FEW = 4  # tokens of `few_tokens`
@@ -77,9 +79,15 @@ def read_texts(source: Any = None, limit: int = MAX_TEXTS) -> list[str]:
     return texts
 
 
-def described_texts(given: Sequence[str] | None) -> JsonObject:
-    """Returns the manifest's entry for calibration texts: their number, and the first words of the caller's texts."""
-    entry: JsonObject = {"texts": len(read_texts() if given is None else given), "given": given is not None}
+def described_texts(given: Sequence[str] | None, read: Passages | None) -> JsonObject:
+    """Returns the manifest's entry for calibration texts: their number, and the first words of the caller's texts.
+
+    Args:
+        given: The caller's texts.
+        read: Result of `calibration_passages`; `None` if the model reads nothing but the texts.
+    """
+    count = len(read_texts(given)) if read is None else len(read["input_ids"])
+    entry: JsonObject = {"texts": count, "given": given is not None}
     return entry if given is None else {**entry, "first": shorten(given[0], _FIRST_WORDS, placeholder=" …")}
 
 
@@ -107,6 +115,23 @@ def _texts_of(entry: Any) -> list[str]:
         "calibration must be texts; map a dataset to its texts first. Received: an element of type "
         f"{type(entry).__name__}"
     )
+
+
+def calibration_passages(model: PretrainedModel, given: Sequence[str] | None, sampled: bool = False) -> Passages:
+    """Returns what a model reads for calibration.
+
+    Args:
+        model: A model of the zoo.
+        given: The caller's texts. By default sentences; a model with a chat template also reads conversations, with
+            answers that it need not generate first.
+        sampled: As for `passages`.
+    """
+    if given is None and not sampled and model.generates and not model.is_encoder_decoder:
+        longest = min(_LONGEST_CHAT, model.max_length or _LONGEST_CHAT)
+        if chats := conversation_rows(model, ANSWERED, longest, answered=True):
+            ids, mask = _padded([*_ids(model, read_texts(), 0), *(row[:longest] for row in chats)])
+            return {"input_ids": ids, "attention_mask": mask}
+    return passages(model, read_texts(given), sampled)
 
 
 def passages(model: PretrainedModel, texts: Sequence[str], sampled: bool = False) -> Passages:
@@ -231,6 +256,41 @@ def _windows(tokens: np.ndarray, length: int) -> Passages:
     rows = [tokens[start : start + length] for start in range(0, len(tokens), length)]
     ids, mask = _padded(rows)
     return {"input_ids": ids, "attention_mask": mask}
+
+
+def conversation_rows(
+    model: PretrainedModel, conversations: Iterable[Sequence[str]], limit: int, answered: bool
+) -> list[list[int]]:
+    """Returns the tokens of conversations in the model's chat template; none if there is no template.
+
+    Turns are omitted from the beginning of a conversation that is longer than the limit.
+
+    Args:
+        model: A decoder.
+        conversations: Messages of a user and of an assistant in turn.
+        limit: Number of tokens that a conversation should not exceed.
+        answered: Whether rows end with the last answer, instead of the beginning of the next one.
+    """
+    tokenizer = model.tokenizer
+    if tokenizer is None or tokenizer.chat_template is None:
+        return []
+    rows = []
+    for texts in conversations:
+        messages = [
+            {"role": role, "content": text} for role, text in zip(cycle(("user", "assistant")), texts, strict=False)
+        ]
+        if answered and len(messages) > 1:
+            messages = messages[: len(messages) // 2 * 2]
+        for first in range(0, len(messages), 2):
+            try:
+                encoded = tokenizer.apply_chat_template(messages[first:], add_generation_prompt=not answered)
+            except ChatTemplateError:  # a template for other roles
+                return []
+            row = encoded.input_ids[0].tolist()
+            if len(row) <= limit:
+                break
+        rows.append(row)
+    return rows
 
 
 def few_tokens(model: PretrainedModel) -> Passages:

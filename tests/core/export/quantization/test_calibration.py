@@ -10,9 +10,19 @@ from kerasformer.engines.fidelity.references import single_texts
 from kerasformer.errors import ExportError, InputError
 from kerasformer.export import export
 from kerasformer.export.quantization.calibration import calibrate
-from kerasformer.export.quantization.sample_inputs import MAX_TEXTS, as_inputs, batches, passages, read_texts
+from kerasformer.export.quantization.calibration_texts import ANSWERED
+from kerasformer.export.quantization.sample_inputs import (
+    MAX_TEXTS,
+    as_inputs,
+    batches,
+    calibration_passages,
+    passages,
+    read_texts,
+)
+from kerasformer.export.reference_texts import CONVERSATIONS
 from kerasformer.layers.primitives import Primitives, lowering
 from tests.core.export.text_models import ROWS, SEVERAL
+from tests.core.tokenization.chat_templates.conversations import TEMPLATES
 
 TEXTS = ["Rain is expected.", "The museum is closed on Mondays", "What a waste!"]
 
@@ -66,6 +76,27 @@ def test_a_generating_model_reads_its_own_continuation(name):
             more = continued["input_ids"][0].tolist()
             assert more[: len(ids)] == ids and written[: len(more) - len(ids)] == more[len(ids) :]
             assert len(more) > len(ids)
+
+
+def test_a_model_with_a_chat_template_reads_conversations(monkeypatch):
+    """They have answers, so that nothing is generated; four bits and the caller's own texts need continuations."""
+    model = ROWS["llama-text-generation"].model()
+    limit = model.config.max_length
+    monkeypatch.setattr(model.tokenizer, "chat_template", TEMPLATES["chatml"])
+    read = calibration_passages(model, None)
+    rows = [ids[used > 0] for ids, used in zip(read["input_ids"], read["attention_mask"], strict=True)]
+    texts = [model.tokenizer.decode(ids) for ids in rows]
+    assert sum(text.startswith("<|im_start|>user") for text in texts) == len(ANSWERED) > 10
+    assert all(map(np.array_equal, rows, map(model.tokenizer.encode, read_texts())))
+    assert max(map(len, rows)) <= limit
+    assert not {question for question, *_ in ANSWERED} & {question for question, *_ in CONVERSATIONS}
+    for given, sampled in ((TEXTS, False), (None, True)):
+        expected = passages(model, read_texts(given), sampled)["input_ids"]
+        np.testing.assert_array_equal(calibration_passages(model, given, sampled)["input_ids"], expected)
+    monkeypatch.setattr(model.tokenizer, "chat_template", "{{ raise_exception('no users') }}")
+    np.testing.assert_array_equal(
+        calibration_passages(model, None)["input_ids"], passages(model, read_texts())["input_ids"]
+    )
 
 
 @pytest.mark.parametrize("name", ["gpt2-text-generation", "t5-text2text-generation", "bert-text-classification"])
