@@ -1,10 +1,10 @@
 """Exports a model to several bundles: `python -P benchmarks/exports.py SOURCE FOLDER [any] < VARIANTS`.
 
 `VARIANTS` is a JSON object that maps names of bundles to arguments of `kerasformer.export.export`, and optionally
-`rounding` and `budget` of the recipe. With `any`, the fidelity of quantized bundles has no limits: with random weights, the best
-logit is hardly larger than the next. `FOLDER/NAME.json` has the seconds of each export, and the peak memory of the
-process up to its end in MB. The script does not use other files of this repository, so that any Python can run
-it with its installed version of kerasformer.
+`rounding` and `budget` of the recipe. With `any`, the fidelity of quantized bundles has no limits: with random weights,
+the best logit is hardly larger than the next. `FOLDER/NAME.json` has the seconds of each export, and the peak memory of
+the process up to its end in MB. The script does not use other files of this repository, so that any Python can run it
+with its installed version of kerasformer.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ None of them is among the conversations on which a bundle is compared with its K
 ANSWERED: tuple[tuple[str, ...], ...] = (
     (
         "Why do leaves change their colour in autumn?",
-        "In autumn, trees stop making the green pigment that they use to catch light. As it fades, the yellow and orange "
-        "pigments that were there all summer become visible. Some trees also make red ones from sugar that is left in "
-        "the leaves.",
+        "In autumn, trees stop making the green pigment that they use to catch light. As it fades, the yellow and "
+        "orange pigments that were there all summer become visible. Some trees also make red ones from sugar "
+        "that is left in the leaves.",
     ),
     (
         "How do I cook rice?",
@@ -17,8 +17,8 @@ ANSWERED: tuple[tuple[str, ...], ...] = (
     ),
     (
         "Write a Python function that counts the vowels in a word.",
-        'Here it is:\n\n```python\ndef count_vowels(word):\n    return sum(letter in "aeiou" for letter in word.lower())\n'
-        '```\n\nFor example, `count_vowels("Keras")` returns 2.',
+        'Here it is:\n\n```python\ndef vowels(word):\n    return sum(letter in "aeiou" for letter in word.lower())\n'
+        '```\n\nFor example, `vowels("Keras")` returns 2.',
     ),
     ("What is 7 times 8?", "7 times 8 is 56.", "And divided by 4?", "56 divided by 4 is 14."),
     (
@@ -38,14 +38,14 @@ ANSWERED: tuple[tuple[str, ...], ...] = (
     ),
     (
         "Write a short message to my landlord. The heating does not work.",
-        "Subject: Heating in apartment 12\n\nDear Ms. Brown,\n\nThe heating in my apartment has not worked since Monday. "
-        "Could you please send somebody to repair it this week? I am at home on weekdays after five.\n\nBest regards,\n"
-        "Sam Taylor",
+        "Subject: Heating in apartment 12\n\nDear Ms. Brown,\n\nThe heating in my apartment has not worked since "
+        "Monday. Could you please send somebody to repair it this week? I am at home on weekdays after five.\n\nBest "
+        "regards,\nSam Taylor",
     ),
     (
         "What is the difference between weather and climate?",
-        "Weather is what happens in the atmosphere at a certain time and place, such as rain this afternoon. Climate is "
-        "the average of the weather in a region over many years.",
+        "Weather is what happens in the atmosphere at a certain time and place, such as rain this afternoon. Climate "
+        "is the average of the weather in a region over many years.",
     ),
     (
         "Tell me a story about a cat, in four sentences.",
