@@ -34,6 +34,7 @@ MAX_TEXTS = 128
 _FIRST_WORDS = 50  # characters of the first of the caller's texts, by which they are identified
 _LONGEST = 64  # tokens of a text
 _LONGEST_CHAT = 256  # tokens of a conversation
+_SOME = 2  # every second text is sampled beside conversations: all of them take longer, and help no more
 _CONTINUATION = 16  # tokens that a generating model adds
 _SAMPLED = 64  # tokens that it adds if they are sampled
 _FEW = 4  # tokens of `few_tokens`
@@ -124,14 +125,21 @@ def calibration_passages(model: PretrainedModel, given: Sequence[str] | None, sa
         model: A model of the zoo.
         given: The caller's texts. By default sentences; a model with a chat template also reads conversations, with
             answers that it need not generate first.
-        sampled: As for `passages`.
+        sampled: Whether sentences are continued by sampling; see `passages`.
     """
-    if given is None and not sampled and model.generates and not model.is_encoder_decoder:
+    texts, chats = read_texts(given), []
+    if given is None and model.generates and not model.is_encoder_decoder:
         longest = min(_LONGEST_CHAT, model.max_length or _LONGEST_CHAT)
-        if chats := conversation_rows(model, ANSWERED, longest, answered=True):
-            ids, mask = _padded([*_ids(model, read_texts(), 0), *(row[:longest] for row in chats)])
-            return {"input_ids": ids, "attention_mask": mask}
-    return passages(model, read_texts(given), sampled)
+        chats = [row[:longest] for row in conversation_rows(model, ANSWERED, longest, answered=True)]
+    if not chats:
+        return passages(model, texts, sampled)
+    if sampled:
+        continued = passages(model, texts[::_SOME], sampled)
+        rows = [ids[: used.sum()].tolist() for ids, used in zip(*continued.values(), strict=True)]
+    else:
+        rows = _ids(model, texts, 0)
+    ids, mask = _padded([*chats, *rows])
+    return {"input_ids": ids, "attention_mask": mask}
 
 
 def passages(model: PretrainedModel, texts: Sequence[str], sampled: bool = False) -> Passages:

@@ -79,24 +79,28 @@ def test_a_generating_model_reads_its_own_continuation(name):
 
 
 def test_a_model_with_a_chat_template_reads_conversations(monkeypatch):
-    """They have answers, so that nothing is generated; four bits and the caller's own texts need continuations."""
+    """They have answers, so that nothing is generated; four bits need some sampled texts, too."""
     model = ROWS["llama-text-generation"].model()
-    limit = model.config.max_length
     monkeypatch.setattr(model.tokenizer, "chat_template", TEMPLATES["chatml"])
-    read = calibration_passages(model, None)
-    rows = [ids[used > 0] for ids, used in zip(read["input_ids"], read["attention_mask"], strict=True)]
-    texts = [model.tokenizer.decode(ids) for ids in rows]
-    assert sum(text.startswith("<|im_start|>user") for text in texts) == len(ANSWERED) > 10
-    assert all(map(np.array_equal, rows, map(model.tokenizer.encode, read_texts())))
-    assert max(map(len, rows)) <= limit
+
+    def read(*arguments):
+        arrays = calibration_passages(model, *arguments)
+        return [ids[used > 0].tolist() for ids, used in zip(*arrays.values(), strict=True)]
+
+    def continued(texts, sampled):
+        arrays = passages(model, texts, sampled)
+        return [ids[used > 0].tolist() for ids, used in zip(*arrays.values(), strict=True)]
+
+    rows, sampled = read(None), read(None, True)
+    chats, texts = rows[: len(ANSWERED)], read_texts()
+    assert all(model.tokenizer.decode(ids).startswith("<|im_start|>user") for ids in chats) and len(chats) > 10
+    assert rows[len(chats) :] == list(map(model.tokenizer.encode, texts))
+    assert max(map(len, rows)) <= model.config.max_length
+    assert sampled == [*chats, *continued(texts[::2], True)]
     assert not {question for question, *_ in ANSWERED} & {question for question, *_ in CONVERSATIONS}
-    for given, sampled in ((TEXTS, False), (None, True)):
-        expected = passages(model, read_texts(given), sampled)["input_ids"]
-        np.testing.assert_array_equal(calibration_passages(model, given, sampled)["input_ids"], expected)
+    assert read(TEXTS) == continued(TEXTS, False)
     monkeypatch.setattr(model.tokenizer, "chat_template", "{{ raise_exception('no users') }}")
-    np.testing.assert_array_equal(
-        calibration_passages(model, None)["input_ids"], passages(model, read_texts())["input_ids"]
-    )
+    assert read(None) == continued(texts, False)
 
 
 @pytest.mark.parametrize("name", ["gpt2-text-generation", "t5-text2text-generation", "bert-text-classification"])
