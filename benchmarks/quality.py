@@ -155,7 +155,7 @@ class LlamaCpp:
         programs: Folder with `llama-quantize` and `llama-perplexity`, in a clone of its repository.
         checkpoint: Folder or GGUF file of the model.
         out: Folder of its files.
-        calibration: Texts of the importance matrix, as of our recipes.
+        calibration: Texts of the importance matrix.
         threads: Number of CPU threads; by default that of the programs.
     """
 
@@ -293,7 +293,8 @@ def _decoder_table(options: argparse.Namespace, source: str, parameters: int) ->
         table.add(title, size_mb(folder), figures.cells(plain), folder)
     if options.llama_cpp is not None:
         folder = options.out / Path(source).stem / "gguf"
-        peer = LlamaCpp(options.llama_cpp, Path(source), folder, options.calibration, options.threads)
+        importance = options.importance or options.calibration
+        peer = LlamaCpp(options.llama_cpp, Path(source), folder, importance, options.threads)
         exact = peer.figures("F32", texts[0], options.length, options.rows)
         for kind in ("F32", *options.llama_cpp_types):
             figures = exact if kind == "F32" else peer.figures(kind, texts[0], options.length, options.rows)
@@ -318,11 +319,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--length", type=int, default=256, help="tokens of a window")
     parser.add_argument("--threads", type=int, help="CPU threads; by default those of the runtimes")
     parser.add_argument("--llama-cpp", type=Path, help="folder build/bin in a clone of llama.cpp")
-    types = f"with {IMATRIX} after the name, rounded with an importance matrix of the texts of --calibration"
+    importance = "texts of llama.cpp's importance matrices; by default those of --calibration"
+    parser.add_argument("--importance", type=Path, help=importance)
+    types = f"with {IMATRIX} after the name, rounded with an importance matrix"
     parser.add_argument("--llama-cpp-types", nargs="+", default=["Q8_0", "Q4_K_M", "Q4_0"], help=types)
     options = parser.parse_args()
-    if options.calibration is None and any(kind.endswith(IMATRIX) for kind in options.llama_cpp_types):
-        parser.error(f"types with {IMATRIX} need --calibration")
+    if not (options.calibration or options.importance) and any(IMATRIX in kind for kind in options.llama_cpp_types):
+        parser.error(f"types with {IMATRIX} need --importance or --calibration")
     return options
 
 
