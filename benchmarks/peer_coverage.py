@@ -152,7 +152,7 @@ def _unknown(row: Row) -> tuple[transformers.PreTrainedModel, JsonObject]:
 
 def _write_answers(reference: transformers.PreTrainedModel, folder: Path) -> None:
     random, config = np.random.default_rng(0), reference.config
-    padding, end = config.pad_token_id or 0, config.eos_token_id or 0
+    padding, end = config.pad_token_id or 0, int(np.ravel(config.eos_token_id or 0)[0])  # some have several end tokens
     classifies = "SequenceClassification" in type(reference).__name__
     usual = np.setdiff1d(np.arange(5, config.vocab_size), [padding, end])
     reads = config.is_encoder_decoder and not classifies
