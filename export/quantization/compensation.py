@@ -62,9 +62,19 @@ class RoundedKernel:
 
     def values(self) -> np.ndarray:
         """Returns the dequantized kernel, float32 `(N, K)`."""
-        width = self.levels.shape[1]
-        values = self.levels * np.repeat(self.scales, self.block, axis=1)[:, :width]
-        return values if self.offsets is None else values + np.repeat(self.offsets, self.block, axis=1)[:, :width]
+        return self.rows(slice(None))
+
+    def rows(self, index: slice | np.ndarray) -> np.ndarray:
+        """Returns dequantized rows, float32 `(..., K)`."""
+        levels, width = self.levels[index], self.levels.shape[1]
+        if self.offsets is None and width % self.block == 0:  # several times as fast as repeating the scales
+            blocks = levels.reshape(*levels.shape[:-1], -1, self.block)
+            return np.multiply(blocks, self.scales[index][..., None], dtype=np.float32).reshape(levels.shape)
+        values = levels * self._repeated(self.scales[index])
+        return values if self.offsets is None else values + self._repeated(self.offsets[index])
+
+    def _repeated(self, numbers: np.ndarray) -> np.ndarray:
+        return np.repeat(numbers, self.block, axis=-1)[..., : self.levels.shape[1]]
 
 
 def round_kernel(kernel: np.ndarray, moments: np.ndarray, grid: Grid) -> RoundedKernel:

@@ -170,13 +170,11 @@ class _MovedMatrix:
 
     def looked_up(self, ids: Tensor) -> Tensor:
         """Returns rows of a table, `(..., K)`."""
-        rounded, exact = (ops.take(values, ids, axis=0) for values in (self._rounded(), self._exact()))
-        return rounded + self._share * (exact - rounded)
+        rounded = ops.convert_to_tensor(self._kernel.rows(ops.convert_to_numpy(ids)))
+        return rounded + self._share * (ops.take(self._exact(), ids, axis=0) - rounded)
 
     def _rounded(self) -> Tensor:
-        kernel = self._kernel
-        scales = ops.repeat(ops.convert_to_tensor(kernel.scales), kernel.block, axis=1)[:, : kernel.levels.shape[1]]
-        return ops.cast(ops.convert_to_tensor(kernel.levels), "float32") * scales
+        return ops.convert_to_tensor(self._kernel.values())
 
     def _exact(self) -> Tensor:
         value = ops.cast(ops.convert_to_tensor(self._part.variable), "float32")
