@@ -101,6 +101,8 @@ def windows(tokenizer: Any, texts: Sequence[str], length: int, count: int) -> np
     for text in texts:
         ids = np.array(tokenizer.encode(text), "int32")
         rows.append(ids[: len(ids) // length * length].reshape(-1, length)[: math.ceil(count / len(texts))])
+        if ids[0] == tokenizer.bos_token_id:  # each window begins a text
+            rows[-1][:, 0] = ids[0]
     return np.concatenate(rows)
 
 
