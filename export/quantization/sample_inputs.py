@@ -34,7 +34,7 @@ MAX_TEXTS = 128
 _FIRST_WORDS = 50  # characters of the first of the caller's texts, by which they are identified
 _LONGEST = 64  # tokens of a text
 _LONGEST_CHAT = 256  # tokens of a conversation
-_SOME = 2  # every second text is sampled beside conversations: all of them take longer, and help no more
+_EVERY = 2  # every second text is sampled beside conversations: all of them take longer, and help no more
 _CONTINUATION = 16  # tokens that a generating model adds
 _SAMPLED = 64  # tokens that it adds if they are sampled
 _FEW = 4  # tokens of `few_tokens`
@@ -134,7 +134,7 @@ def calibration_passages(model: PretrainedModel, given: Sequence[str] | None, sa
     if not chats:
         return passages(model, texts, sampled)
     if sampled:
-        continued = passages(model, texts[::_SOME], sampled)
+        continued = passages(model, texts[::_EVERY], sampled)
         rows = [ids[: used.sum()].tolist() for ids, used in zip(*continued.values(), strict=True)]
     else:
         rows = _ids(model, texts, 0)

@@ -73,7 +73,7 @@ class ExportOptions(TypedDict, total=False):
         outputs: Further outputs: `attentions` adds a signature that returns the attention weights of all layers, for
             `kerasformer.attention` and `kerasformer explain`. None by default.
         calibration: Texts on which inputs of products, or keys and values, are measured: a file with one text per line,
-            a list, or a dataset, of which the first 128 are used; by default, sentences of this package.
+            a list, or a dataset, of which the first 128 are used; by default, texts of this package.
         texts: Texts on which the bundle is compared with the Keras model: a list of strings, of lists of words, or of
             `{'question': …, 'context': …}`; or a file, plain lines, TSV, CSV or JSONL, optionally with labels. By
             default, texts of this package.
